@@ -61,11 +61,11 @@ export function forget(why = null) {
 }
 
 /**
- * A request, and its answer. Browsers drop what is under way when the machine's network changes: a question does no harm when
- * it is asked again, so it is.
+ * A request, and its answer. Browsers drop what is under way when the machine's network changes: what does no harm when it is
+ * asked again is asked again.
  */
-async function fetched(path, options) {
-  for (const pause of options.method === 'GET' ? PAUSES_MS : []) {
+async function fetched(path, options, isHarmless) {
+  for (const pause of isHarmless ? PAUSES_MS : []) {
     try {
       return await fetch(path, options);
     } catch (fault) {
@@ -78,7 +78,7 @@ async function fetched(path, options) {
 }
 
 /** The answer to a request, once it is one below 400; else it throws an ApiError. */
-export async function request(method, path, { body, data, headers, signal } = {}) {
+export async function request(method, path, { body, data, headers, signal, isHarmless = method === 'GET' } = {}) {
   const sent = { ...headers };
   const proof = localStorage.getItem(PROOF);
   if (proof) sent['X-Paddock-Proof'] = proof;
@@ -89,7 +89,7 @@ export async function request(method, path, { body, data, headers, signal } = {}
     answer = await fetched(path, {
       method, headers: sent, body: body === undefined ? data : JSON.stringify(body),
       credentials: 'same-origin', cache: 'no-store', signal,
-    });
+    }, isHarmless);
   } catch (fault) {
     if (fault.name === 'AbortError') throw fault;
     throw new ApiError(0, { code: 'lost', message: 'the server cannot be reached; trying again helps when it is back' });
@@ -147,10 +147,11 @@ export async function streamed(path, body, { last, news, told, signal }) {
   throw new ApiError(0, { code: 'lost', message: 'the connection was lost while the image was pulled; the list shows what came of it' });
 }
 
-/** With {key} or {code}. */
+/** With {key}, as often as one likes, or {code}, once. */
 export async function login(how) {
   localStorage.removeItem(PROOF);
-  const made = await call('POST', '/v1/console/login', how);
+  const answer = await request('POST', '/v1/console/login', { body: how, isHarmless: 'key' in how });
+  const made = await answer.json();
   localStorage.setItem(PROOF, made.proof);
   told();
 }

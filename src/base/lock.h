@@ -31,7 +31,7 @@
  *                  with patience, so it is above everything that the pump's callbacks take
  *   session        session.lock: everything else of a session, its list of processes too
  *   process        process.lock: everything of a process
- *   tasks          sessions.task_lock: what the recorder is to do
+ *   tasks          recorder.lock: what the recorder of one provider is to do
  *   changes        changes.lock: news of sandboxes, and who watches for them
  *   shadows        shadows.lock: commands that are to be run a second time
  *   names          sessions.name_lock: the keys and threads whose sandbox is being made

@@ -242,9 +242,8 @@ static void read_disk(const struct keeper *k, const struct kjail *j, struct msg_
     u->disk_used = (uint64_t)(fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
 }
 
-#define NEWEST                                                                                     \
-    8 /* children of an init that are looked at; the one that waits is among the last              \
-       */
+/* Children of an init that are looked at: the one that waits is among the last. */
+#define NEWEST 8
 
 static uint32_t uid_of(const char *pid)
 {

@@ -5,7 +5,7 @@
  *
  *   found    by its socket beside the keeper's, at the keeper's start: the next keeper has the same
  *            name to the engine, higher epochs, and the same boxes
- *   lost     another one is started and told everything
+ *   lost     another one is started and told everything; then it takes the place of the one before
  *   alone    for the length of a lease; then it closes what it has, and the boxes end */
 #include "jail/keeper_state.h"
 
@@ -18,7 +18,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -32,13 +34,19 @@
 #define LEASE         900u /* s, as a broker has it when nobody says otherwise */
 #define NAMES_APART   (UINT64_C(1) << 32)
 
-/* Its socket. false where the path would be too long: then there is none. */
-static bool own_address(const struct keeper *k, struct sockaddr_un *ret)
+/* A socket beside the keeper's. false where the path would be too long: then there is none. */
+static bool address_beside(const struct keeper *k, const char *ending, struct sockaddr_un *ret)
 {
     *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
     return k->config->socket_path && k->kind->may_be_far &&
-           (size_t)snprintf(ret->sun_path, sizeof ret->sun_path, "%s.safe",
-                            k->config->socket_path) < sizeof ret->sun_path;
+           (size_t)snprintf(ret->sun_path, sizeof ret->sun_path, "%s.%s", k->config->socket_path,
+                            ending) < sizeof ret->sun_path;
+}
+
+/* The safe's place. */
+static bool own_address(const struct keeper *k, struct sockaddr_un *ret)
+{
+    return address_beside(k, "safe", ret);
 }
 
 /* ---- telling it ---- */
@@ -159,13 +167,13 @@ static _Noreturn void become_safe(struct keeper *k, struct safe_place place, int
     safe_main(&place, 4, patience);
 }
 
-/* Where it can be found. Nobody answers there: safes are one after the other, as keepers are.
- * Writes the file's number. */
-static int listen_beside(const struct keeper *k, struct sockaddr_un *ret, ino_t *ret_number)
+/* Not at its place yet: the one before has that until this one was told everything. Nobody answers
+ * here: safes are one after the other, as keepers are. Writes the file's number. */
+static int listen_beside(const struct keeper *k, ino_t *ret_number)
 {
     struct stat st;
     struct sockaddr_un a;
-    if (!own_address(k, &a))
+    if (!address_beside(k, "next", &a))
         return -1;
 
     auto_fd fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -177,7 +185,6 @@ static int listen_beside(const struct keeper *k, struct sockaddr_un *ret, ino_t 
     umask(old);
     if (bound < 0 || lstat(a.sun_path, &st) < 0 || listen(fd, 4) < 0)
         return -1;
-    *ret = a;
     *ret_number = st.st_ino;
     return fd_take(&fd);
 }
@@ -187,7 +194,7 @@ static int start(struct keeper *k)
     int pair[2];
     struct sockaddr_un a;
     ino_t number;
-    auto_fd listener = listen_beside(k, &a, &number);
+    auto_fd listener = own_address(k, &a) ? listen_beside(k, &number) : -1;
 
     if (listener < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return -1;
@@ -210,6 +217,17 @@ static bool is_for_the_next(const struct kjail *j)
     return j->is_far && j->keep && j->pidfd >= 0;
 }
 
+/* It is found from now on, and the one before is not any more. One that has not heard everything
+ * takes nobody's place: its end is seen, and another is begun. */
+static void take_place(const struct keeper *k)
+{
+    struct sockaddr_un from, to;
+    struct pollfd p = {.fd = k->safe};
+
+    if (poll(&p, 1, 0) == 0 && address_beside(k, "next", &from) && own_address(k, &to))
+        (void)rename(from.sun_path, to.sun_path);
+}
+
 static void tell_everything(struct keeper *k)
 {
     safe_tell_self(k);
@@ -220,6 +238,7 @@ static void tell_everything(struct keeper *k)
         for (const struct stash *s = k->stashes[b]; s; s = s->next)
             safe_tell_stash(k, s);
     }
+    take_place(k);
 }
 
 void safe_tell_jail(struct keeper *k, const struct kjail *j)
@@ -249,6 +268,9 @@ void safe_end(struct keeper *k)
     struct sockaddr_un a;
 
     if (k->safe >= 0 && !k->jail_count && own_address(k, &a))
+        (void)unlink(a.sun_path);
+    /* Of a keeper that was killed while it told another safe. */
+    if (k->safe >= 0 && !k->jail_count && address_beside(k, "next", &a))
         (void)unlink(a.sun_path);
     let_go(k);
 }
@@ -314,33 +336,62 @@ static bool is_ours(int sock)
     return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid();
 }
 
-void safe_find(struct keeper *k)
+/* A keeper that lives has its safe for itself, which answers nobody else. */
+static bool keeper_lives(const struct keeper *k)
 {
-    struct sockaddr_un a;
-    struct pd_err e;
-    if (!own_address(k, &a))
-        return;
-
-    /* A keeper that lives has its safe for itself, which answers nobody else. */
     auto_fd keeper = wire_connect_within(k->config->socket_path, LIVE_PATIENCE);
-    bool lives = keeper >= 0 || errno == EAGAIN;
-    uint64_t patience = lives ? LIVE_PATIENCE : FIND_PATIENCE;
-    auto_fd sock = wire_connect_within(a.sun_path, patience);
-    if (sock < 0 || !is_ours(sock))
-        return;
+    return keeper >= 0 || errno == EAGAIN;
+}
+
+enum found {
+    FOUND_NONE, /* it has said nothing */
+    FOUND_PART,
+    FOUND_ALL
+};
+
+static enum found take_records(struct keeper *k, int sock, uint64_t patience)
+{
+    enum found found = FOUND_NONE;
+    struct pd_err e;
 
     for (;;) {
         frame_reset(&k->in);
         if (wire_recv(sock, &k->in, deadline_in(patience), &e) <= 0)
             break;
-        if (k->in.head.type == WIRE_DONE)
+        found = k->in.head.type == WIRE_DONE ? FOUND_ALL : FOUND_PART;
+        if (found == FOUND_ALL)
             break;
         take_record(k, &k->in);
     }
-    bool whole = k->in.head.type == WIRE_DONE;
     frame_reset(&k->in);
+    return found;
+}
+
+void safe_find(struct keeper *k)
+{
+    struct sockaddr_un a;
+    auto_fd sock = -1;
+    enum found found;
+    bool lives;
+    if (!own_address(k, &a))
+        return;
+
+    /* Of a keeper that was killed while it started a safe somebody answers for a moment: the safe,
+     * which has not closed its listener yet. Silence behind that is no answer. */
+    do {
+        lives = keeper_lives(k);
+        uint64_t patience = lives ? LIVE_PATIENCE : FIND_PATIENCE;
+        fd_done(&sock);
+        sock = wire_connect_within(a.sun_path, patience);
+        if (sock >= 0 && !is_ours(sock))
+            return;
+        found = sock < 0 ? FOUND_NONE : take_records(k, sock, patience);
+    } while (found == FOUND_NONE && lives && !keeper_lives(k));
+    if (sock < 0)
+        return;
+
     k->next_name += NAMES_APART;
-    if (whole && keeper_watch(k, sock, &k->safe_source) == 0)
+    if (found == FOUND_ALL && keeper_watch(k, sock, &k->safe_source) == 0)
         k->safe = fd_take(&sock);
     else if (k->jail_count && start(k) == 0)
         tell_everything(k);

@@ -30,6 +30,34 @@ test('a key logs in, and logging out ends it for the server, too', async () => {
   await v.close();
 });
 
+/** A login whose first `times` requests are dropped, as a browser does when the machine's network changes. */
+async function loginDropped(v, times) {
+  const asked = [];
+  await v.page.route('**/v1/console/login', (route) => {
+    asked.push(route.request().method());
+    return asked.length > times ? route.continue() : route.abort('connectionreset');
+  });
+  return asked;
+}
+
+test('a login that the browser drops is tried again by key, and never by a code, which is of one use', async () => {
+  const v = await visit();
+  const byKey = await loginDropped(v, 2);
+  await v.page.goto(`${HOME}/`);
+  await v.page.getByLabel('API key').fill(PADDOCK_API_KEY);
+  await v.page.getByRole('button', { name: 'Log in' }).click();
+  await v.page.getByRole('navigation', { name: 'Pages' }).waitFor();
+  assert.equal(byKey.length, 3);
+  await v.close();
+
+  const other = await visit();
+  const byCode = await loginDropped(other, 1);
+  await other.page.goto(await control('link'));
+  await other.page.getByRole('alert').filter({ hasText: 'cannot be reached' }).waitFor();
+  assert.equal(byCode.length, 1);
+  await other.close();
+});
+
 test('a wrong key is told, and nothing is kept', async () => {
   const v = await visit();
   await v.page.goto(`${HOME}/`);

@@ -51,6 +51,15 @@ static inline void init_stop(struct init_run *r)
     assert_int_equal(wait_child(r->pid), 0);
 }
 
+/* Of a group of tests whose state it is; one that has ended it has no socket any more. */
+static inline int init_teardown(void **state)
+{
+    struct init_run *r = *state;
+    if (r->sock >= 0)
+        init_stop(r);
+    return 0;
+}
+
 struct exec_request {
     uint32_t id;
     uint64_t epoch;

@@ -14,14 +14,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    struct init_run *r = *state;
-    if (r->sock >= 0)
-        init_stop(r);
-    return 0;
-}
-
 /* A pipe whose write end goes to a command. */
 static void pipe_make(int ret[2])
 {
@@ -628,7 +620,7 @@ static void test_an_init_that_waits_takes_nothing_but_its_owner(void **state)
     unlink(mark);
 }
 
-#define OWNED(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define OWNED(test) cmocka_unit_test_setup_teardown(test, setup, init_teardown)
 
 int main(void)
 {

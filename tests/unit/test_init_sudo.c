@@ -14,14 +14,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    struct init_run *r = *state;
-    if (r->sock >= 0)
-        init_stop(r);
-    return 0;
-}
-
 static void need_root(void)
 {
     if (geteuid() != 0)
@@ -329,7 +321,7 @@ static void test_a_deaf_peer_does_not_stop_the_others(void **state)
     expect_started(r, 2);
 }
 
-#define OWNED(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define OWNED(test) cmocka_unit_test_setup_teardown(test, setup, init_teardown)
 
 int main(void)
 {

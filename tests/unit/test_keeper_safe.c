@@ -140,38 +140,35 @@ static int expect_listed(int c, struct keeper_run *k)
     return control;
 }
 
-static void stash(int c, struct keeper_run *k, const char *key, int fd)
+/* Says a word about what is stashed under a key, with a descriptor (-1: none). The answer is in
+ * k->f. */
+static void ask(int c, struct keeper_run *k, enum wire_type type, const char *key, int fd)
 {
     auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct wire_head head = {.type = WIRE_STASH, .id = id_of(902)};
+    struct wire_head head = {.type = (uint16_t)type, .id = id_of(902)};
     struct pd_err e;
     msg_key_encode(&out, &(struct msg_key){.key = key});
-    assert_int_equal(wire_send(c, &head, &out, &fd, 1, deadline_in(5 * NS_PER_S)), 0);
+    assert_int_equal(wire_send(c, &head, &out, &fd, fd >= 0, deadline_in(5 * NS_PER_S)), 0);
     assert_int_equal(wire_recv(c, &k->f, deadline_in(5 * NS_PER_S), &e), 1);
+}
+
+static void stash(int c, struct keeper_run *k, const char *key, int fd)
+{
+    ask(c, k, WIRE_STASH, key, fd);
     assert_int_equal(k->f.head.type, WIRE_DONE);
     frame_reset(&k->f);
 }
 
 static void drop(int c, struct keeper_run *k, const char *key)
 {
-    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct wire_head head = {.type = WIRE_DROP, .id = id_of(904)};
-    struct pd_err e;
-    msg_key_encode(&out, &(struct msg_key){.key = key});
-    assert_int_equal(wire_send(c, &head, &out, NULL, 0, deadline_in(5 * NS_PER_S)), 0);
-    assert_int_equal(wire_recv(c, &k->f, deadline_in(5 * NS_PER_S), &e), 1);
+    ask(c, k, WIRE_DROP, key, -1);
     frame_reset(&k->f);
 }
 
 /* -1 when there is none. */
 static int fetch(int c, struct keeper_run *k, const char *key)
 {
-    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
-    struct wire_head head = {.type = WIRE_FETCH, .id = id_of(903)};
-    struct pd_err e;
-    msg_key_encode(&out, &(struct msg_key){.key = key});
-    assert_int_equal(wire_send(c, &head, &out, NULL, 0, deadline_in(5 * NS_PER_S)), 0);
-    assert_int_equal(wire_recv(c, &k->f, deadline_in(5 * NS_PER_S), &e), 1);
+    ask(c, k, WIRE_FETCH, key, -1);
     int fd = k->f.head.type == WIRE_STASHED ? frame_take_fd(&k->f, 0) : -1;
     frame_reset(&k->f);
     return fd;

@@ -16,14 +16,6 @@ static int setup(void **state)
     return 0;
 }
 
-static int teardown(void **state)
-{
-    struct init_run *r = *state;
-    if (r->sock >= 0)
-        init_stop(r);
-    return 0;
-}
-
 static bool by_night(void)
 {
     const char *v = getenv("PADDOCK_NIGHTLY");
@@ -332,7 +324,7 @@ static void test_it_does_not_wait_for_ever(void **state)
     await_runner(r);
 }
 
-#define OWNED(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define OWNED(test) cmocka_unit_test_setup_teardown(test, setup, init_teardown)
 
 int main(void)
 {

@@ -1,7 +1,9 @@
 /* Workers and forks whose descriptors are fetched: only a process of the worker's own user gets
- * them, whoever comes first. */
+ * them, whoever comes first. And the guard of a process that a worker stands for: it outlives the
+ * worker, whenever that is killed. */
 #include "worker_run.h"
 
+#include <sched.h>
 #include <stddef.h>
 #include <sys/un.h>
 
@@ -80,6 +82,64 @@ static void test_the_first_of_the_user_gets_the_descriptors(void **state)
     assert_int_equal(WEXITSTATUS(job_end(b, &j)), 1);
 }
 
+/* A process of the bench's user, which the worker is to stand for. */
+static pid_t fork_copy(const struct bench *b)
+{
+    pid_t pid = child_fork();
+    assert_true(pid >= 0);
+    if (pid > 0)
+        return pid;
+
+    if (setpgid(0, 0) < 0 || (geteuid() != b->uid && (setgid(b->uid) < 0 || setuid(b->uid) < 0)))
+        _exit(1);
+    child_bind();
+    for (;;)
+        pause();
+}
+
+/* All on one processor: this process was asleep for longest, and kills before the guard runs. */
+static void share_a_processor(const struct bench *b)
+{
+    cpu_set_t all, one;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE && !CPU_COUNT(&one); i++)
+        if (CPU_ISSET(i, &all))
+            CPU_SET(i, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(sched_setaffinity(b->init.pid, sizeof one, &one), 0);
+}
+
+/* A worker without an entrance has a guard, and is killed with its whole process group as soon as
+ * it says that the process may go on. */
+static void test_the_guard_of_a_copy_outlives_its_worker(void **state)
+{
+    struct bench *b = *state;
+    share_a_processor(b);
+
+    for (int i = 0; i < 50; i++) {
+        int join[2];
+        uint32_t id = b->next_id++;
+        char line[16], go;
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, join), 0);
+        pid_t copy = fork_copy(b);
+        EXEC(b->init.sock, .id = id, .flags = EXEC_WORKER, .uid = b->uid, .cwd = b->dir,
+             .argv = OP("join", "-"), .fds = {join[1]});
+        close(join[1]);
+        pid_t worker = expect_started(&b->init, id);
+
+        int n = snprintf(line, sizeof line, "%d\n", (int)copy);
+        assert_int_equal(write(join[0], line, (size_t)n), n);
+        assert_int_equal(read(join[0], &go, 1), 1);
+        assert_int_equal(kill(-worker, SIGKILL), 0);
+
+        assert_int_equal(WTERMSIG(wait_child(copy)), SIGKILL);
+        assert_int_equal(WTERMSIG(expect_exited(&b->init, id).status), SIGKILL);
+        assert_int_equal(send_plain(b->init.sock, WIRE_ACK, id, 0), 0);
+        close(join[0]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -88,6 +148,8 @@ int main(void)
             bench_teardown),
         cmocka_unit_test_setup_teardown(test_the_first_of_the_user_gets_the_descriptors,
                                         bench_setup, bench_teardown),
+        cmocka_unit_test_setup_teardown(test_the_guard_of_a_copy_outlives_its_worker, bench_setup,
+                                        bench_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
