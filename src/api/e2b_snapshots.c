@@ -325,7 +325,9 @@ int e2b_not_here(struct call *c, struct pd_err *e)
                       "that are pushed "
                       "to a registry"},
         {"volume", "this server has no volumes: snapshots keep files, and so does a pause"},
-        {"secrets", "this server keeps no secrets: give them to a sandbox as envVars"},
+        {"secrets",
+         "secrets are not kept at this door: PUT /v1/secrets/NAME keeps one, and network "
+         "of POST /v1/sandboxes lends it"},
         {"teams", "this server has tenants, one per key: paddock key list, and GET /metrics"},
     };
 

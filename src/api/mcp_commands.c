@@ -466,6 +466,14 @@ static int put_process(struct process *p, void *arg)
     return 0;
 }
 
+/* What commands reach. Where there are no walls, none is promised of the network. */
+static const char *network_text(const struct session_info *i)
+{
+    if (i->rung == RUNG_NONE || i->spec.network == NETWORK_HOST)
+        return "a network without walls";
+    return i->spec.network == NETWORK_GATE ? "a way out by rules" : "no network";
+}
+
 int mcp_session_info(struct mcp_request *m, struct fields *args, struct mcp_result *ret,
                      struct pd_err *e)
 {
@@ -483,10 +491,10 @@ int mcp_session_info(struct mcp_request *m, struct fields *args, struct mcp_resu
 
     buf_printf(&ret->text,
                "sandbox %s, %s, template %s\nworking directory %s\nmemory %llu MiB, %llu "
-               "processes, no network\nends at %s, or when nobody uses it for %llu s\n",
+               "processes, %s\nends at %s, or when nobody uses it for %llu s\n",
                i.id, session_state_name(i.state), i.template_name, cwd,
                (unsigned long long)(i.spec.limits.memory >> 20),
-               (unsigned long long)i.spec.limits.pids, expires,
+               (unsigned long long)i.spec.limits.pids, network_text(&i), expires,
                (unsigned long long)(i.idle_timeout_ms / 1000));
 
     json_open(&j, '{');

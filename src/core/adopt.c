@@ -398,7 +398,8 @@ int sessions_adopt(struct sessions *all, struct pd_err *e)
         for (struct session *s = all->by_id[i]; s; s = s->next)
             session_finish_move(s); /* whose old box was one of those */
 
-    snapshots_sweep(all);
+    for (unsigned i = 0; i < all->c.providers->count; i++)
+        snapshots_sweep(all, all->c.providers->list[i]);
     sweep_spools(all);
     if (count)
         log_info("adopt.done", "sessions=%u alive=%u ms=%llu", count, alive,

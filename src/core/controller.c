@@ -1,6 +1,12 @@
-/* How the controller works: one thread looks at every session from time to time, or when it is
- * woken, and ends what is due: idle, too old, lost. It also writes down what changed, looks for
- * commands whose last process is gone, and forgets what has been gone for long. */
+/* How controllers work: each provider has a thread that looks at every session there from time to
+ * time, or when it is woken, and ends what is due: idle, too old, lost. It also writes down what
+ * changed, looks for commands whose last process is gone, and forgets what has been gone for long.
+ *
+ * It asks its own provider alone, which may be slow or not answer at all: that is no concern of the
+ * others' sessions. So what a session that has moved left behind is deleted by the controller of
+ * where it is, and what counts over all providers (how many are remembered) is done by whichever
+ * controller comes first. One session is looked at by one controller at a time: between two looks
+ * it may have changed providers. */
 #include "core/session_state.h"
 
 #include "access/ids.h"
@@ -13,10 +19,25 @@
 #define FILL_PATIENCE (60 * NS_PER_S)
 #define GONE_MAX      500 /* of a tenant, that are remembered */
 
+struct provider *controller_provider(const struct controller *c)
+{
+    const struct provider_table *t = c->all->c.providers;
+    return c->place < t->count ? t->list[c->place] : NULL;
+}
+
+/* Whose session it is: its provider's, or the first one's. */
+static struct controller *controller_of(struct session *s)
+{
+    struct sessions *all = s->all;
+    unsigned i = provider_table_index(all->c.providers, s->provider);
+    return &all->controllers[i < all->c.providers->count ? i : 0];
+}
+
 void controller_wake(struct sessions *all)
 {
     lock_take(&all->lock);
-    all->control_due = true;
+    for (unsigned i = 0; i < PROVIDERS_MAX; i++)
+        all->controllers[i].due = true;
     pthread_cond_broadcast(&all->control_cond);
     lock_release(&all->lock);
 }
@@ -94,6 +115,15 @@ static bool is_gone(struct session *s)
     int gone = s->info.state == SESSION_GONE;
     lock_release(&s->lock);
     return gone;
+}
+
+/* Have moves left roots somewhere? */
+static bool has_left(struct session *s)
+{
+    lock_take(&s->lock);
+    bool left = s->other_root != NULL;
+    lock_release(&s->lock);
+    return left;
 }
 
 /* Forgets one that ended at `ended_by` or before. */
@@ -175,23 +205,9 @@ static void finish_gone(struct session *s)
         log_warn("session.store", "id=%s error=%s", s->info.id, e.msg);
 }
 
-/* Removes the roots that moves have left, if that failed: the keeper was away, or the box of an
- * earlier daemon had not ended yet. */
-static void finish_move(struct session *s)
-{
-    lock_take(&s->lock);
-    bool left = s->other_root && !s->changing && !life_is_ending(s->life);
-    if (left)
-        s->changing = true;
-    lock_release(&s->lock);
-    if (!left)
-        return;
-
-    session_finish_move(s);
-    session_end_change(s);
-}
-
-static void look_at(struct session *s, bool every_second, uint64_t samples)
+/* What every one of them needs from time to time, whatever its provider does. */
+static void look_at_own(struct controller *c, struct session *s, bool every_second,
+                        uint64_t samples)
 {
     char reason[200];
     struct pd_err e;
@@ -210,7 +226,7 @@ static void look_at(struct session *s, bool every_second, uint64_t samples)
         return;
     }
 
-    samples_look(s, samples);
+    samples_look(c, s, samples);
     prepared_look(s, every_second);
     if (!every_second)
         return;
@@ -227,10 +243,22 @@ static void look_at(struct session *s, bool every_second, uint64_t samples)
     }
 
     look_for_empty_groups(s);
-    finish_move(s);
     finish_gone(s);
     if (now >= s->all->c.gone_kept_ms)
         forget_if_old(s, now - s->all->c.gone_kept_ms);
+}
+
+static void look_at(struct controller *c, struct session *s, bool every_second, uint64_t samples)
+{
+    if (atomic_exchange(&s->looked_at, true))
+        return;
+    if (controller_of(s) == c)
+        look_at_own(c, s, every_second, samples);
+    atomic_store(&s->looked_at, false);
+
+    /* The keeper was away when it moved, or the box of an earlier daemon had not ended yet. */
+    if (every_second)
+        session_finish_move_at(s, controller_provider(c));
 }
 
 /* Everybody, held; with the lock held. Looking at them is done without it. */
@@ -289,51 +317,117 @@ void sessions_end_all(struct sessions *all, const char *reason)
     free(list);
 }
 
-/* Looks at everybody, without the lock. */
-static void look_at_all(struct sessions *all, struct session **list, size_t count,
-                        bool every_second)
+static void let_go(struct session **list, size_t count)
 {
-    uint64_t samples = samples_every(count);
-    for (size_t i = 0; i < count; i++)
-        look_at(list[i], every_second, samples);
-
-    if (every_second) {
-        boxes_look(all);
-        forget_surplus(list, count);
-        snapshots_sweep(all);
-    }
-
     for (size_t i = 0; i < count; i++)
         session_unref(list[i]);
     free(list);
 }
 
-void *controller_main(void *arg)
+/* Once in a second, by whoever comes first; with the lock held, but not while it works. */
+static void forget_of_all(struct sessions *all, uint64_t now)
 {
-    struct sessions *all = arg;
+    size_t count;
+    if (now < all->surplus_due_ns)
+        return;
+    all->surplus_due_ns = now + NS_PER_S;
+
+    struct session **list = sessions_hold_all(all, &count);
+    lock_release(&all->lock);
+    forget_surplus(list, count);
+    let_go(list, count);
+    lock_take(&all->lock);
+}
+
+/* The sessions of its provider, held, and `every_second` those that may have left something there;
+ * with the lock held. */
+static struct session **hold_own(struct controller *c, bool every_second, size_t *ret_count)
+{
+    size_t count = 0, room = 0;
+    struct session **list = NULL;
+
+    for (unsigned i = 0; i < SESSION_BUCKETS; i++)
+        for (struct session *s = c->all->by_id[i]; s; s = s->next) {
+            if (controller_of(s) != c && !(every_second && has_left(s)))
+                continue;
+            if (count == room) {
+                struct session **more = realloc(list, (room = room * 2 + 64) * sizeof *list);
+                if (!more)
+                    break; /* the others have their turn when there is memory */
+                list = more;
+            }
+            list[count++] = session_ref(s);
+        }
+    *ret_count = count;
+    return list;
+}
+
+/* Looks at those that it holds, without the lock. */
+static void look_at_all(struct controller *c, struct session **list, size_t count,
+                        bool every_second)
+{
+    uint64_t samples = samples_every(count);
+    for (size_t i = 0; i < count; i++)
+        look_at(c, list[i], every_second, samples);
+
+    if (every_second) {
+        boxes_look(c);
+        snapshots_sweep(c->all, controller_provider(c));
+    }
+}
+
+static void *controller_main(void *arg)
+{
+    struct controller *c = arg;
+    struct sessions *all = c->all;
     uint64_t last_second = 0;
 
     lock_take(&all->lock);
 
     while (!all->stopping) {
         size_t count;
-        all->control_due = false;
-        struct session **list = sessions_hold_all(all, &count);
-        lock_release(&all->lock);
-
         uint64_t now = clock_now();
         bool every_second = now - last_second >= NS_PER_S;
         if (every_second)
             last_second = now;
-        look_at_all(all, list, count, every_second);
+        c->due = false;
+        forget_of_all(all, now);
+        struct session **list = hold_own(c, every_second, &count);
+        lock_release(&all->lock);
+
+        look_at_all(c, list, count, every_second);
+        let_go(list, count);
 
         lock_take(&all->lock);
         deadline next = deadline_in(LOOK_MS * NS_PER_MS);
-        while (!all->control_due && !all->stopping &&
-               lock_wait(&all->control_cond, &all->lock, next))
+        while (!c->due && !all->stopping && lock_wait(&all->control_cond, &all->lock, next))
             ;
     }
 
     lock_release(&all->lock);
     return NULL;
+}
+
+void controllers_init(struct sessions *all)
+{
+    for (unsigned i = 0; i < PROVIDERS_MAX; i++)
+        all->controllers[i] = (struct controller){.all = all, .place = i};
+}
+
+int controllers_start(struct sessions *all, struct pd_err *e)
+{
+    unsigned count = all->c.providers->count ? all->c.providers->count : 1;
+
+    for (; all->controller_count < count; all->controller_count++) {
+        struct controller *c = &all->controllers[all->controller_count];
+        if (sessions_start_thread(&c->thread, controller_main, c) != 0)
+            return pd_fail(e, PD_CAPACITY, "no thread for the controller");
+    }
+    return 0;
+}
+
+void controllers_join(struct sessions *all)
+{
+    for (unsigned i = 0; i < all->controller_count; i++)
+        pthread_join(all->controllers[i].thread, NULL);
 }

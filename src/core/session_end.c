@@ -61,7 +61,6 @@ void session_bury(struct session *s, bool forget)
 int session_remove_root(struct session *s)
 {
     struct pd_err e;
-    session_finish_move(s);
     if (s->root_name[0] && root_remove(s->provider, s->root_name, &e) < 0)
         return -1;
 
@@ -122,8 +121,9 @@ static void store_end(struct session *s, int clean)
 }
 
 /* Takes away what there is of one that is stopping or being discarded; the caller has made it so,
- * and is the only one. */
-static int take_away(struct session *s, struct pd_err *e)
+ * and is the only one. What moves have left at other providers is for these one's controllers,
+ * unless somebody waits for the end. */
+static int take_away(struct session *s, bool waits, struct pd_err *e)
 {
     struct pd_err ignored;
     if (session_store(s, &ignored) < 0)
@@ -141,6 +141,8 @@ static int take_away(struct session *s, struct pd_err *e)
     if (r < 0)
         log_error("session.undead", "id=%s error=%s", s->info.id, e->msg);
     int clean = session_remove_root(s) == 0;
+    if (waits)
+        session_finish_move(s);
     session_bury(s, !life_is_owned(s->life)); /* nobody's has no rows that stay */
 
     lock_both(s);
@@ -236,7 +238,7 @@ static int end(struct session *s, enum session_end why, const char *reason, int 
     lock_release(&s->lock);
 
     if (mine)
-        r = take_away(s, e);
+        r = take_away(s, wait, e);
     if (pooled)
         session_unref(s);
     return r;
@@ -272,7 +274,7 @@ void session_finish_end(struct session *s)
     int r = session_step(s, life_is_owned(s->life) ? LIFE_STOPPING : LIFE_DISCARDING);
     unlock_both(s);
     if (r == 0)
-        (void)take_away(s, &e);
+        (void)take_away(s, false, &e);
 }
 
 void session_abandon(struct session *s, const char *reason)
@@ -284,7 +286,7 @@ void session_abandon(struct session *s, const char *reason)
         set_reason(s, END_FAILED, reason);
     session_step(s, s->life == LIFE_CANCELLED ? LIFE_STOPPING : LIFE_DISCARDING);
     unlock_both(s);
-    (void)take_away(s, &e);
+    (void)take_away(s, false, &e);
 
     /* One that was cancelled is remembered. One whose root could not be deleted stays until the
      * controller has it deleted. */

@@ -400,6 +400,44 @@ void session_finish_move(struct session *s)
         log_warn("session.store", "id=%s error=%s", s->info.id, e.msg);
 }
 
+/* Cuts one out of the list, unless somebody changes the session, who has the list then. */
+static void forget_left(struct session *s, const char *text, size_t len)
+{
+    lock_take(&s->lock);
+    char *at = s->changing || life_is_ending(s->life) ? NULL : s->other_root;
+    while (at && !(strncmp(at, text, len) == 0 && (at[len] == ',' || !at[len])))
+        if ((at = strchr(at, ',')))
+            at++;
+
+    if (at && at[len])
+        memmove(at, at + len + 1, strlen(at + len + 1) + 1);
+    else if (at && at > s->other_root)
+        at[-1] = 0;
+    else if (at)
+        free(s->other_root), s->other_root = NULL;
+    if (at)
+        s->dirty = DIRTY;
+    lock_release(&s->lock);
+}
+
+/* Nothing of the session is held while the provider is asked: a root that was left is in nobody's
+ * way, and none of its name is made again. */
+void session_finish_move_at(struct session *s, const struct provider *at)
+{
+    lock_take(&s->lock);
+    bool mine = s->other_root && !s->changing && !life_is_ending(s->life);
+    char *left = mine ? strdup(s->other_root) : NULL;
+    lock_release(&s->lock);
+
+    size_t name = at ? strlen(at->name) : 0;
+    for (char *save = NULL, *one = left && at ? strtok_r(left, ",", &save) : NULL; one;
+         one = strtok_r(NULL, ",", &save))
+        if (!strncmp(one, at->name, name) && one[name] == ':' &&
+            remove_left(s, one, strlen(one)) == 0)
+            forget_left(s, one, strlen(one));
+    free(left);
+}
+
 /* Takes away what is left of the old box. Its loss, which it may have told until now, is not the
  * session's any more; that of the new one is, which was told to its maker until now. */
 static void leave_old(struct session *s, const struct tenure *old, struct session *maker)

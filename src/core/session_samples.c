@@ -2,9 +2,9 @@
  * sample of the running ones whose turn it is. Turns are spread by the session's id, so that many
  * sessions that were made (or adopted) together are not asked at the same moment. Of very many each
  * has its turn less often: every sample costs the keeper as much as a tenth of a creation, and with
- * ten thousand sandboxes it would do nothing else. A provider that
- * cannot tell costs a sample, nothing else: it is left alone for a while then, because it may have
- * taken its time, and the controller has other things to do. */
+ * ten thousand sandboxes it would do nothing else. A provider that cannot tell costs a sample,
+ * nothing else: it is left alone for a while then, because it may have taken its time, and its
+ * controller has other things to do. */
 #include "core/session_state.h"
 
 #include "access/ids.h"
@@ -103,13 +103,13 @@ uint64_t samples_every(size_t sessions)
     return least > EVERY_NS ? least : EVERY_NS;
 }
 
-void samples_look(struct session *s, uint64_t every)
+void samples_look(struct controller *c, struct session *s, uint64_t every)
 {
     uint64_t now = clock_now();
 
     lock_take(&s->lock);
     int due = 0;
-    if (now < s->all->samples_rest_ns) {
+    if (now < c->samples_rest_ns) {
         /* later */
     } else if (s->life != LIFE_RUNNING) {
         s->samples.due_ns = 0;
@@ -126,7 +126,7 @@ void samples_look(struct session *s, uint64_t every)
     lock_release(&s->lock);
 
     if (due && take(s, 0) < 0)
-        s->all->samples_rest_ns = clock_now() + REST_NS;
+        c->samples_rest_ns = clock_now() + REST_NS;
 }
 
 /* The i-th, the oldest first. */

@@ -96,7 +96,8 @@ struct session {
     pthread_cond_t changed;
     enum life life; /* session_step's, as info.state and info.asleep */
     struct session_info info;
-    bool lost;              /* the provider said so; the controller ends it */
+    bool lost;              /* the provider said so; its controller ends it */
+    atomic_bool looked_at;  /* by one controller at a time: it may just have changed providers */
     atomic_bool unwanted;   /* it is being made, and its end was asked for */
     struct session *target; /* what it moves to, while that is made; the mover's */
     char lost_why[200];
@@ -164,6 +165,19 @@ struct recorder {
     pthread_t thread;
 };
 
+/* controller.c, boxes.c: the thread that looks at a provider's sessions, and what it alone knows.
+ */
+struct controller {
+    struct sessions *all;
+    unsigned place; /* its provider's, in the table */
+    pthread_t thread;
+    bool due;                 /* it is to look now; under sessions.lock, as */
+    unsigned boxes;           /* how many there were when it last counted */
+    uint64_t samples_rest_ns; /* it takes no samples until then */
+    uint64_t boxes_wrong_at;  /* at this step the boxes did not match; 0: they did */
+    uint64_t boxes_due_ns;    /* when they are counted next */
+};
+
 #define SESSION_BUCKETS 4096u
 #define POOL_FILLERS    4u /* at most; see sessions_start */
 /* What is kept ready: one kind per profile, and those for code, whose interpreter waits; each
@@ -202,21 +216,16 @@ struct sessions {
     struct kept kept;
     struct changes changes;
     struct attendants attendants;
-    pthread_t controller, fillers[POOL_FILLERS];
-    unsigned recorder_count, filler_count; /* threads that were started */
-    bool controls;                         /* likewise the controller */
+    struct controller controllers[PROVIDERS_MAX]; /* one for each provider, and at least one */
+    pthread_t fillers[POOL_FILLERS];
+    unsigned recorder_count, controller_count, filler_count; /* threads that were started */
     bool stopping;
     pthread_cond_t control_cond;
-    bool control_due;
+    uint64_t surplus_due_ns; /* when the oldest that are gone are forgotten next; under the lock */
     struct sessions_stats stats; /* under lock */
-    uint64_t egress_number;   /* of the last connection that was told; of the thread that tells */
-    uint64_t samples_rest_ns; /* the controller takes no samples until then; its own */
-    /* boxes.c */
-    atomic_uint_fast64_t steps; /* that sandboxes have taken */
-    uint64_t
-        boxes_wrong_at;    /* at this step the boxes did not match; 0: they did. The controller's */
-    uint64_t boxes_due_ns; /* when they are counted next; likewise */
-    struct shadows *shadows; /* shadow.c; NULL: without a router there are none */
+    uint64_t egress_number;     /* of the last connection that was told; of the thread that tells */
+    atomic_uint_fast64_t steps; /* that sandboxes have taken; boxes.c */
+    struct shadows *shadows;    /* shadow.c; NULL: without a router there are none */
     /* snapshots.c */
     struct lock snapshot_lock;
     struct snapshot *snapshots; /* newest first */
@@ -378,11 +387,14 @@ static inline struct session *session_heir(struct session *s)
 }
 /* Waits until it has moved. With its lock held, which is given up meanwhile. */
 int session_await_move(struct session *s, struct pd_err *e);
-/* Deletes the root that a move may have left, of this daemon or an earlier one. */
+/* Deletes the roots that moves have left, of this daemon or an earlier one: all of them, for
+ * whoever changes it; or those of one provider, for that one's controller. Those that cannot be
+ * deleted now stay. */
 void session_finish_move(struct session *s);
+void session_finish_move_at(struct session *s, const struct provider *at);
 /* session_samples.c */
 /* The controller's: takes one when it is due, `every` so often. */
-void samples_look(struct session *s, uint64_t every);
+void samples_look(struct controller *c, struct session *s, uint64_t every);
 /* How often each of so many sessions has its turn. */
 uint64_t samples_every(size_t sessions);
 void samples_rebase(struct session *s, uint64_t cpu_usec); /* another box; with the lock held */
@@ -403,7 +415,8 @@ int session_copy_root(struct session *s, const char *to, struct pd_err *e);
 /* May roots be copied here? */
 int snapshots_possible(const struct sessions *all, const struct provider *p, struct pd_err *e);
 int snapshots_load(struct sessions *all, struct pd_err *e);
-void snapshots_sweep(struct sessions *all); /* removes what is to go; the controller's */
+/* Removes what is to go at this provider; its controller's. */
+void snapshots_sweep(struct sessions *all, const struct provider *at);
 
 /* sessions_list.c: "CREATED_MS-ID" of the last one that was given. */
 int session_read_cursor(const char *text, uint64_t *ret_ms, const char **ret_id, struct pd_err *e);
@@ -467,11 +480,15 @@ bool pool_is_ready(struct session *s);
 int pool_step(struct session *s, enum life to, struct pd_err *e);
 void pool_set_targets(struct sessions *all); /* as few as are always kept; with the lock held */
 unsigned pool_filling(const struct sessions *all); /* how many are being made; likewise */
-/* boxes.c: counts the provider's boxes when it is time, and compares. The controller's. */
-void boxes_look(struct sessions *all);
+/* boxes.c: counts the boxes of the controller's provider when it is time, and compares. */
+void boxes_look(struct controller *c);
 /* controller.c */
-void *controller_main(void *sessions);
-void controller_wake(struct sessions *all);
+void controllers_init(struct sessions *all);
+int controllers_start(struct sessions *all, struct pd_err *e);
+void controllers_join(struct sessions *all);
+void controller_wake(struct sessions *all); /* all of them */
+/* Its provider. NULL: there is none in the table. */
+struct provider *controller_provider(const struct controller *c);
 /* Every session, held; with the lock held. */
 struct session **sessions_hold_all(struct sessions *all, size_t *ret_count);
 void queue_wake(struct sessions *all);                    /* with the lock held */

@@ -49,6 +49,7 @@ struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e)
     lock_init(&all->name_lock, LOCK_NAMES);
     changes_init(&all->changes);
     recorders_init(all);
+    controllers_init(all);
 
     cond_init(&all->name_cond);
     cond_init(&all->copied_cond);
@@ -91,11 +92,8 @@ int sessions_start_thread(pthread_t *t, void *(*f)(void *), void *arg)
 
 int sessions_start(struct sessions *all, struct pd_err *e)
 {
-    if (recorders_start(all, e) < 0)
+    if (recorders_start(all, e) < 0 || controllers_start(all, e) < 0)
         return -1;
-    if (sessions_start_thread(&all->controller, controller_main, all) != 0)
-        return pd_fail(e, PD_CAPACITY, "no thread for the controller");
-    all->controls = true;
 
     /* Half of the machine at most is for those who come later. */
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -168,8 +166,7 @@ void sessions_stop(struct sessions *all)
         pthread_join(all->fillers[i], NULL);
     if (all->image_pool.runs)
         pthread_join(all->image_pool.filler, NULL);
-    if (all->controls)
-        pthread_join(all->controller, NULL);
+    controllers_join(all);
     recorders_join(all);
 
     attendants_stop(&all->attendants);

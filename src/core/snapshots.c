@@ -123,15 +123,16 @@ static unsigned count_of(const struct sessions *all, enum snapshot_kind kind, co
 
 /* ---- going ---- */
 
-/* The first that can be removed now, which is the caller's then. */
-static struct snapshot *take_going(struct sessions *all, const struct snapshot *after)
+/* The first at a provider that can be removed now, which is the caller's then. */
+static struct snapshot *take_going(struct sessions *all, const struct provider *at,
+                                   const struct snapshot *after)
 {
     struct snapshot *found = NULL;
 
     lock_take(&all->snapshot_lock);
     int seen = after == NULL;
     for (struct snapshot *n = all->snapshots; n && !found && all->snapshots_to_go; n = n->next) {
-        if (seen && n->state == GOING && !n->users && !n->removing)
+        if (seen && n->provider == at && n->state == GOING && !n->users && !n->removing)
             found = n;
         seen |= n == after;
     }
@@ -168,10 +169,10 @@ static int remove_one(struct sessions *all, struct snapshot *n)
 }
 
 /* One that cannot be removed now (the keeper is away, the disk is full) stays for the next time. */
-void snapshots_sweep(struct sessions *all)
+void snapshots_sweep(struct sessions *all, const struct provider *at)
 {
     const struct snapshot *stays = NULL;
-    for (struct snapshot *n; (n = take_going(all, stays));)
+    for (struct snapshot *n; at && (n = take_going(all, at, stays));)
         if (remove_one(all, n) < 0)
             stays = n;
 }
@@ -194,6 +195,7 @@ static int delete_one(struct sessions *all, enum snapshot_kind kind, const char 
     /* The store is asked under the lock: of two that delete it, one is told that it is gone. */
     int r = n ? put(all, n, GOING, n->info.name, e)
               : pd_fail(e, PD_NOT_FOUND, "there is no snapshot '%.80s'", id_or_name);
+    const struct provider *at = n ? n->provider : NULL;
     if (r == 0) {
         n->state = GOING;
         all->snapshots_to_go++;
@@ -202,7 +204,7 @@ static int delete_one(struct sessions *all, enum snapshot_kind kind, const char 
     lock_release(&all->snapshot_lock);
 
     if (r == 0)
-        snapshots_sweep(all);
+        snapshots_sweep(all, at);
     return r;
 }
 
@@ -292,11 +294,12 @@ void snapshot_release(struct sessions *all, struct snapshot *held)
 {
     lock_take(&all->snapshot_lock);
     held->users--;
+    const struct provider *at = held->provider;
     int sweep = held->state == GOING && !held->users;
     lock_release(&all->snapshot_lock);
 
     if (sweep)
-        snapshots_sweep(all);
+        snapshots_sweep(all, at);
 }
 
 struct provider *snapshot_provider(const struct snapshot *held)
@@ -484,8 +487,9 @@ static int make(struct session *s, enum snapshot_kind kind, const char *name, co
     }
 
     if (row) {
+        const struct provider *at = n->provider;
         set_going(all, n);
-        snapshots_sweep(all);
+        snapshots_sweep(all, at);
     } else {
         lock_take(&all->snapshot_lock);
         unlink_and_free(all, n);

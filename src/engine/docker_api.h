@@ -46,6 +46,7 @@ struct docker_plan {
     const char *owner, *box, *store, *root; /* labels; root "" for none */
     const char *runtime;                    /* "" for the engine's own choice */
     bool dev;                               /* the profile: commands may be root */
+    bool ipv6; /* the containers' kernel is known to have it: docker_create's */
     struct limits limits;
 };
 void docker_create_body(struct buf *out, const struct docker_plan *p);

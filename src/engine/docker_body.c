@@ -15,6 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define HOST_NAME "sandbox" /* that of a jail */
+
 static void put_list(struct json *j, const char *key, const char *const *texts, unsigned count)
 {
     json_key(j, key);
@@ -82,6 +84,23 @@ static void put_ulimits(struct json *j)
     json_close(j, ']');
 }
 
+/* Of a container without a network: its loopback, and a name that leads there, as in a jail.
+ * Without the setting an engine takes ::1 away; where the kernel has no IPv6 nothing would start
+ * with it. */
+static void put_network(struct json *j, const struct docker_plan *p)
+{
+    static const char *const own[] = {HOST_NAME ":127.0.0.1", HOST_NAME ":::1"};
+
+    json_member_cstr(j, "NetworkMode", "none");
+    put_list(j, "ExtraHosts", own, p->ipv6 ? 2 : 1);
+    if (!p->ipv6)
+        return;
+    json_key(j, "Sysctls");
+    json_open(j, '{');
+    json_member_cstr(j, "net.ipv6.conf.all.disable_ipv6", "0");
+    json_close(j, '}');
+}
+
 static void put_host_config(struct json *j, const struct docker_plan *p)
 {
     static const char *const dropped[] = {"ALL"};
@@ -91,7 +110,7 @@ static void put_host_config(struct json *j, const struct docker_plan *p)
 
     json_key(j, "HostConfig");
     json_open(j, '{');
-    json_member_cstr(j, "NetworkMode", "none");
+    put_network(j, p);
     json_member_cstr(j, "IpcMode", "private");
     put_list(j, "CapDrop", dropped, 1);
     put_list(j, "CapAdd", added, p->dev ? 8 : 5);
@@ -150,7 +169,7 @@ void docker_create_body(struct buf *out, const struct docker_plan *p)
 
     json_open(&j, '{');
     json_member_cstr(&j, "Image", p->image);
-    json_member_cstr(&j, "Hostname", "sandbox");
+    json_member_cstr(&j, "Hostname", HOST_NAME);
     json_member_cstr(&j, "User", "0:0");
     json_member_cstr(&j, "WorkingDir", "/");
     put_entry(&j, p);

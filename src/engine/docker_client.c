@@ -184,13 +184,21 @@ static int start(struct docker *d, const char *name, deadline t, struct pd_err *
     return c.status == 204 || c.status == 304 ? 0 : docker_refused(&c, "start the container", e);
 }
 
+/* Is the containers' kernel known to be this one, and does it have IPv6? */
+static bool has_ipv6(const struct docker *d)
+{
+    return !d->is_far && !d->config->runtime[0] && access("/proc/sys/net/ipv6", F_OK) == 0;
+}
+
 static int create_once(struct docker *d, const char *name, const struct docker_plan *p, deadline t,
                        struct pd_err *e)
 {
     auto_call c = DOCKER_CALL("POST", t);
+    struct docker_plan plan = *p;
+    plan.ipv6 = has_ipv6(d);
 
     buf_printf(&c.target, "/containers/create?name=%s", name);
-    docker_create_body(&c.in, p);
+    docker_create_body(&c.in, &plan);
     if (docker_ask(d, &c, e) < 0)
         return -1;
     return c.status == 201 ? 0 : docker_refused(&c, "create the container", e);

@@ -644,8 +644,8 @@ def test_templates_list(e2b):
     ("POST", "/templates", "steps"), ("POST", "/templates/a", "steps"),
     ("POST", "/templates/a/builds/b", "steps"),
     ("GET", "/volumes", "volumes"), ("POST", "/volumes", "volumes"), ("GET", "/volumes/a", "volumes"),
-    ("GET", "/volumecontent/a/path", "volumes"), ("GET", "/secrets", "envVars"),
-    ("DELETE", "/secrets/a", "envVars"), ("GET", "/teams", "tenants"),
+    ("GET", "/volumecontent/a/path", "volumes"), ("GET", "/secrets", "/v1/secrets"),
+    ("DELETE", "/secrets/a", "/v1/secrets"), ("GET", "/teams", "tenants"),
     ("GET", "/teams/a/metrics", "tenants")])
 def test_what_there_is_not_says_so(e2b, method, path, says):
     body = {} if method == "POST" else None

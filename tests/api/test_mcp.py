@@ -80,7 +80,10 @@ def test_a_sandbox_with_wishes(api, mcp):
     assert (shown["limits"]["cpu"], shown["idle_timeout_s"], shown["max_life_s"]) == (0.5, 77, 99)
     assert result_of(mcp.call("run_command", command="echo $A $PWD; cat"))["stdout"] == "b /tmp\n"
     refused(mcp.call("create_sandbox"), made["id"], "already")
-    assert result_of(mcp.call("session_info"))["id"] == made["id"]
+    told = mcp.call("session_info")
+    assert result_of(told)["id"] == made["id"]
+    network = "no network" if shown["isolation"] != "none" else "a network without walls"
+    assert f" processes, {network}\n" in told.result["content"][0]["text"], told
 
 
 @pytest.mark.parametrize("arguments, says", [

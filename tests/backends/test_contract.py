@@ -1,6 +1,6 @@
-"""The suites that know of no provider, run against others than the jail: by day some files of the API's, with
-PADDOCK_NIGHTLY=1 all of those that one server serves, E2B's SDKs, the clients of the Model Context Protocol
-and the Python package. cannot.toml says what each provider cannot do."""
+"""The suites that know of no provider, run against others than the jail: by day a file of the API's and a test of each
+other suite, with PADDOCK_NIGHTLY=1 all files of the API's that one server serves, real programs (e2e), E2B's SDKs, the
+clients of the Model Context Protocol and the Python package. cannot.toml says what each provider cannot do."""
 
 import functools
 import os
@@ -23,6 +23,12 @@ ELSEWHERE = ("far", *contract.ELSEWHERE)
 PROVIDERS = ("local", "docker", "toy", *ELSEWHERE) + (("podman",) if NIGHT else ())
 
 BY_DAY = ["test_exec.py"]
+# Of the other suites a test or two for each of local and docker.
+SAMPLES = {"local": [("e2e", "test_real_work.py::test_python_sockets_on_the_loopback"),
+                     ("e2b", "py-current::test_commands.py::test_list_kill_and_connect")],
+           "docker": [("e2e", "test_real_work.py::test_resolving_the_own_name"),
+                      ("mcp", "py-2::test_client.py::test_calls_at_once_and_a_long_one"),
+                      ("python", "test_coordinator.py::test_variables_and_files_stay")]}
 NIGHTLY = ["test_processes.py", "test_files.py", "test_attach.py", "test_ports.py", "test_sandboxes.py",
            "test_sessions.py", "test_cli.py", "test_prepared.py", "test_mcp.py", "test_mcp_stdio.py",
            "test_e2b_control.py", "test_contexts.py", "test_contexts_fork.py"]
@@ -36,6 +42,8 @@ MORE = ["test_changes.py", "test_cli_code.py", "test_contexts_e2b.py", "test_con
 OTHERS = ["test_audit_overview.py", "test_bad_input.py", "test_ceilings.py", "test_console.py", "test_contexts_bridge.py",
           "test_files_match.py", "test_prepared_hostile.py", "test_queue_pool.py", "test_templates.py", "test_tickets.py"]
 E2E = ["test_real_work.py"]
+# Images are jails' also where another provider comes first: their races need no night of their own for that.
+SHORT = ["test_builds.py", "test_image_sandboxes.py"]
 # These count on places of a root of its own (/tmp, /root), and on becoming root there.
 WITH_ROOT = ["test_e2b_files.py", "test_e2b_filesystem.py", "test_e2b_process.py", "test_e2b_reach.py",
              "test_e2b_routes.py", "test_operations.py"]
@@ -53,6 +61,8 @@ def rounds():
     for provider in PROVIDERS:
         if NIGHT or provider not in ELSEWHERE:  # by day files of their own have enough of it
             yield from ((provider, "api", name) for name in BY_DAY)
+        if not NIGHT:
+            yield from ((provider, *sample) for sample in SAMPLES.get(provider, ()))
         if provider == "podman":  # the broker is docker's: what goes through the engine, and one client
             yield from ((provider, "api", name) for name in ("test_files.py", "test_sandboxes.py", "test_e2b_control.py"))
             yield (provider, "python", "test_coordinator.py")
@@ -72,7 +82,7 @@ def rounds():
             yield from ((provider, "api", name) for name in [*WITH_ROOT, "test_snapshots.py", "test_own_place.py"])
         if NIGHT and provider == "local":  # of test_e2b_reach.py nothing is left
             yield from ((provider, "api", name) for name in WITH_ROOT if name != "test_e2b_reach.py")
-            yield (provider, "api", "test_contexts_warm.py")
+            yield from ((provider, "api", name) for name in ["test_contexts_warm.py", *SHORT])
         if NIGHT and provider != "toy" and provider not in ELSEWHERE:
             yield from ((provider, "mcp", name) for name in MCP)
             yield from ((provider, "e2b", name) for name in E2B)
@@ -136,6 +146,8 @@ def test_a_suite_holds(provider, suite, name, where, tmp_path):
            "PADDOCK_PROGRAM": paddock.PADDOCK,
            "PADDOCK_LIBRARY": str(build / "build-server/src/lib/libpaddock.so.1"), **where}
     env.pop("PYTEST_CURRENT_TEST", None)
+    if name in SHORT:
+        env.pop("PADDOCK_NIGHTLY", None)
 
     done = subprocess.run(command(suite, name, tmp_path), env=env, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=paddock.seconds(LIMIT_S))

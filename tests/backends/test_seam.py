@@ -1,6 +1,7 @@
 """A backend that does not answer at all holds up nobody else: its brokers, or its keeper, are stopped (SIGSTOP), while its
 sandboxes run commands that fail and that run out of time, are deleted and made. Beside them a neighbour in a jail runs
 commands of the kind that asks its own backend why they failed; what is compared are its slowest ones, with and without.
+Sandboxes whose time is over end, and samples are taken, while the other keeper stands still.
 
 Nothing in the server may wait for such a backend but the requests that are for it."""
 
@@ -74,6 +75,33 @@ class Load:
             assert thread.end(120).error is None, thread.error
 
 
+def end_beside(server, box, rounds):
+    """How long jails outlive their time, in seconds: the longest but one of so many, while a neighbour runs commands and has
+    its samples taken."""
+    over, api = threading.Event(), server.client()
+
+    def work():
+        client = server.client()
+        while not over.is_set():
+            answer = client.post(f"{box.url}/exec", json={"argv": ["/bin/true"]})
+            assert answer.status == 200, answer
+            ran.append(answer)
+
+    ran, late = [], []
+    worker = Later(work)
+    try:
+        for _ in range(rounds):
+            made = api.post("/v1/sandboxes", json={"provider": "jail", "max_life_s": 1}).json()
+            began = time.perf_counter()
+            paddock.wait_for(lambda made=made: api.get(f"/v1/sandboxes/{made['id']}").json()["state"] == "gone", 60,
+                             "a sandbox whose time is over ends")
+            late.append(time.perf_counter() - began - 1)
+    finally:
+        over.set()
+        assert worker.end(60).error is None, worker.error
+    return sorted(late)[-2], len(ran)
+
+
 def pids_of(server, who):
     keeper = keeper_of(server, "docker")
     return [keeper] if who == "keeper" else [p for p in host.descendants(keeper) if "broker" in host.command_line(p)]
@@ -110,3 +138,25 @@ if paddock.NIGHTLY:  # by day: test_a_provider_that_is_silent_holds_up_no_other,
                     threading.Timer(2 * (ALLOWED * max(without) + SPARE), os.kill, (server.daemon(), signal.SIGCONT)).start()
 
             assert slowest(neighbour, stand) > ALLOWED * max(without) + SPARE, without
+
+    @pytest.mark.timeout(paddock.seconds(300))
+    def test_a_stopped_keeper_keeps_nobody_elses_sandbox_alive():
+        with a_double() as double, Server({**SETTINGS, "docker_host": double.host}) as server:
+            neighbour = Box(server.client(), provider="jail")
+            without, _ = end_beside(server, neighbour, 4)
+            # Its own controller has something to do: ends that are due, and samples.
+            waiting = [Box(server.client(), provider="docker", image=engine_double.IMAGE, max_life_s=5) for _ in range(4)]
+            keeper = keeper_of(server, "docker")
+            os.kill(keeper, signal.SIGSTOP)
+            try:
+                time.sleep(6)  # until these are due, and their controller asks
+                beside, ran = end_beside(server, neighbour, 8)
+                states = [server.client().get(box.url).json()["state"] for box in waiting]
+                assert "gone" not in states, states  # the control: it does wait
+            finally:
+                os.kill(keeper, signal.SIGCONT)
+            print(f"without {without}, beside {beside}, {ran} commands", flush=True)
+            assert beside <= ALLOWED * max(without, 0) + 1, (without, beside)  # it looks four times a second
+            assert ran > 100
+            for box in waiting:
+                paddock.wait_for(lambda box=box: server.client().get(box.url).json()["state"] == "gone", 60, "they end, too")

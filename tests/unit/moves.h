@@ -204,7 +204,15 @@ static struct session *make_in(struct daemon *d, const char *provider, enum run_
     return s;
 }
 
-static void is_at(struct daemon *d, struct session *s, const char *provider)
+static inline bool has_left(struct session *s)
+{
+    lock_take(&s->lock);
+    bool left = s->other_root != NULL;
+    lock_release(&s->lock);
+    return left;
+}
+
+static inline void is_at(struct daemon *d, struct session *s, const char *provider)
 {
     assert_string_equal(s->info.provider, provider);
     assert_string_equal(s->provider->name, provider);
@@ -215,7 +223,7 @@ static void is_at(struct daemon *d, struct session *s, const char *provider)
     assert_null(s->other_root);
 }
 
-static void must_end(struct daemon *d, struct session *s)
+static inline void must_end(struct daemon *d, struct session *s)
 {
     struct pd_err e;
     assert_int_equal(session_end(s, END_KILLED, "test", &e), 0);

@@ -168,6 +168,25 @@ static void test_a_container_is_locked_down(void **state)
     assert_null(json_object_get(host, "Binds"));
     assert_null(json_object_get(host, "Devices"));
     assert_null(json_object_get(host, "Runtime"));
+
+    /* A name for the loopback; ::1 where the kernel is known to have it. */
+    char *hosts = json_dumps(json_object_get(host, "ExtraHosts"), JSON_COMPACT);
+    assert_string_equal(hosts, "[\"sandbox:127.0.0.1\"]");
+    free(hosts);
+    assert_null(json_object_get(host, "Sysctls"));
+    json_decref(j);
+
+    p.ipv6 = true;
+    buf_clear(&out);
+    docker_create_body(&out, &p);
+    assert_non_null(j = json_loadb((const char *)out.data, out.len, 0, NULL));
+    assert_non_null(host = json_object_get(j, "HostConfig"));
+    hosts = json_dumps(json_object_get(host, "ExtraHosts"), JSON_COMPACT);
+    assert_string_equal(hosts, "[\"sandbox:127.0.0.1\",\"sandbox:::1\"]");
+    free(hosts);
+    char *set = json_dumps(json_object_get(host, "Sysctls"), JSON_COMPACT);
+    assert_string_equal(set, "{\"net.ipv6.conf.all.disable_ipv6\":\"0\"}");
+    free(set);
     json_decref(j);
 }
 

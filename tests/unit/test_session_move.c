@@ -395,59 +395,6 @@ static void test_workers_are_given_up_too(void **state)
     daemon_end(d);
 }
 
-static atomic_int usages_held;
-static atomic_bool holds_usage;
-
-/* A keeper that does not answer. */
-static int hold_usage(struct box *b, struct box_usage *ret, struct pd_err *e)
-{
-    deadline limit = deadline_in(60 * NS_PER_S);
-    (void)b, (void)ret;
-    atomic_fetch_add(&usages_held, 1);
-    while (atomic_load(&holds_usage) && !deadline_passed(limit))
-        usleep(1000);
-    return pd_fail(e, PD_TIMEOUT, "no answer");
-}
-
-static void await_state(struct process *p, enum process_state state)
-{
-    deadline limit = deadline_in(30 * NS_PER_S);
-    while (process_state(p) < state && !deadline_passed(limit))
-        usleep(1000);
-    assert_true(process_state(p) >= state);
-}
-
-/* The thread that asks why a command has failed waits for its own provider alone. */
-static void test_a_provider_that_is_silent_holds_up_no_other(void **state)
-{
-    struct daemon *d = begin(state, world_new());
-    struct session *silent = make_in(d, "local", MODE_NONE), *other = make_in(d, "jail", MODE_NONE);
-    struct process *p = start_one(silent, NULL), *q = start_one(other, NULL);
-    struct msg_exited end = {.pid = 5, .exited = 1, .status = 1 << 8};
-    deadline limit = deadline_in(30 * NS_PER_S);
-
-    weak.usage = hold_usage;
-    atomic_store(&holds_usage, true);
-    world_ended(box_of(silent->box), p->id, end);
-    while (!atomic_load(&usages_held) && !deadline_passed(limit))
-        usleep(1000);
-    assert_int_equal(atomic_load(&usages_held), 1);
-
-    world_ended(box_of(other->box), q->id, end);
-    await_state(q, PROCESS_SETTLED);
-    assert_int_equal(process_state(p), PROCESS_EXITED); /* the control: it is still held */
-    atomic_store(&holds_usage, false);
-    await_state(p, PROCESS_SETTLED);
-
-    process_unref(p);
-    process_unref(q);
-    struct pd_err e;
-    assert_int_equal(session_end(silent, END_KILLED, "test", &e), 0);
-    session_unref(silent);
-    must_end(d, other);
-    daemon_end(d);
-}
-
 /* Its end is not told when it is killed, but a moment later. */
 static struct {
     struct box *box;
@@ -581,14 +528,6 @@ static void test_only_tmp_may_be_missing(void **state)
     daemon_end(d);
 }
 
-static bool has_left(struct session *s)
-{
-    lock_take(&s->lock);
-    bool left = s->other_root != NULL;
-    lock_release(&s->lock);
-    return left;
-}
-
 /* The keeper is away when old roots are to be deleted, which is made up for later. */
 static void test_every_root_that_was_left_is_deleted(void **state)
 {
@@ -718,7 +657,6 @@ static void test_a_pause_against_moves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_WORLD(test_a_provider_that_is_silent_holds_up_no_other),
         IN_WORLD(test_files_directory_and_variables_move),
         IN_WORLD(test_the_loss_of_a_moved_box_is_its_sessions),
         IN_WORLD(test_what_runs_is_not_moved_unless_given_up),

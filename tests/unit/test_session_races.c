@@ -60,8 +60,8 @@ static void assert_boxes_match(struct daemon *d, struct world *w)
 {
     struct sessions_stats stats;
     for (unsigned i = 0; i < 2; i++) {
-        d->all->boxes_due_ns = 0;
-        boxes_look(d->all);
+        d->all->controllers[0].boxes_due_ns = 0;
+        boxes_look(&d->all->controllers[0]);
     }
     sessions_get_stats(d->all, &stats);
     assert_int_equal(stats.box_mismatches, 0);

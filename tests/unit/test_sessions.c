@@ -239,11 +239,12 @@ static void test_the_controller_spreads_its_samples(void **state)
     struct world *w = world_new();
     struct daemon *d = daemon_begin(w, dir_of(state), 0, NULL);
     struct session *made[30];
+    struct controller *c = &d->all->controllers[0];
     uint64_t began = clock_now(), every = samples_every(30);
     for (unsigned i = 0; i < 30; i++) {
         struct session_request r = {0};
         made[i] = make_one(d, &r);
-        samples_look(made[i], every); /* as the controller does: a turn is found, none is due */
+        samples_look(c, made[i], every); /* as the controller does: a turn is found, none is due */
     }
     assert_int_equal(w->usages, 0);
     uint64_t first = UINT64_MAX, last = 0, now = clock_now();
@@ -256,8 +257,8 @@ static void test_the_controller_spreads_its_samples(void **state)
     assert_true(last - first > 2 * NS_PER_S);
     /* When it is due: once. */
     made[0]->samples.due_ns = 1;
-    samples_look(made[0], every);
-    samples_look(made[0], every);
+    samples_look(c, made[0], every);
+    samples_look(c, made[0], every);
     assert_int_equal(w->usages, 1);
     assert_int_equal(made[0]->samples.count, 1);
     assert_true(made[0]->samples.due_ns > now);
@@ -265,22 +266,22 @@ static void test_the_controller_spreads_its_samples(void **state)
     w->fail_usage = 1;
     for (unsigned i = 0; i < 30; i++) {
         made[i]->samples.due_ns = 1;
-        samples_look(made[i], every);
+        samples_look(c, made[i], every);
     }
     assert_int_equal(w->usages, 2);
     w->fail_usage = 0;
-    d->all->samples_rest_ns = 0;
+    c->samples_rest_ns = 0;
     for (unsigned i = 0; i < 30; i++)
-        samples_look(made[i], every);
+        samples_look(c, made[i], every);
     assert_int_equal(w->usages, 2 + 29); /* the first has had its turn */
 
     /* Of very many each has its turn less often, and no later than that when they are few again. */
     assert_true(every == 5 * NS_PER_S && samples_every(1000) == every);
     assert_true(samples_every(10000) == 10 * every);
     made[0]->samples.due_ns = 1;
-    samples_look(made[0], samples_every(10000));
+    samples_look(c, made[0], samples_every(10000));
     assert_true(made[0]->samples.due_ns > clock_now() + 9 * every);
-    samples_look(made[0], every);
+    samples_look(c, made[0], every);
     assert_true(made[0]->samples.due_ns <= clock_now() + every);
     assert_int_equal(w->usages, 2 + 29 + 1);
     for (unsigned i = 0; i < 30; i++)

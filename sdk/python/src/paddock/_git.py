@@ -1,4 +1,4 @@
-"""`Sandbox.git`: git, as it is in the sandbox. It has no network: remotes are paths in it."""
+"""`Sandbox.git`: git, as it is in the sandbox. Remotes are paths in it, unless it was given a way out."""
 
 from __future__ import annotations
 

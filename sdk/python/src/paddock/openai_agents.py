@@ -8,7 +8,7 @@
     await Runner.run(SandboxAgent(name="coder", model=model), "...", run_config=run_config)
 
 A session of the SDK is a sandbox. Its state can be serialized and resumed in another process. Mounts
-of buckets are refused: sandboxes have no network.
+of buckets are refused: nothing is mounted in sandboxes.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ class PaddockSandboxClient(BaseSandboxClient[Optional[PaddockSandboxClientOption
         self._validate_manifest_for_create(laid_out)
         for _mount, path in laid_out.mount_targets():
             raise MountConfigError(
-                message=f"{path}: nothing can be mounted: sandboxes have no network",
+                message=f"{path}: nothing can be mounted in sandboxes",
                 context={"backend": "paddock", "mount_path": str(path)})
         session_id = uuid.uuid4()
         state = PaddockSandboxSessionState(

@@ -132,8 +132,8 @@ class Sandbox:
             envs: Variables of all its commands.
             others: `profile`, `provider`, `execution_mode`, `image`, `git_url`, `cwd`, `policy`, `network`,
                 `limits` and `queue_timeout_s`, as in `SandboxOptions`. `secure` and
-                `allow_internet_access` are accepted and change nothing: there is no network in a
-                sandbox without `network`, and every call needs the key.
+                `allow_internet_access` are accepted and change nothing: what a sandbox may reach
+                `network` says, without it nothing, and every call needs the key.
 
         Raises:
             CapacityError: No room in time.

@@ -36,8 +36,8 @@ class GitClone(BaseModel):
     depth: Optional[int] = Field(None, ge=1, description="Only so many of the last commits.")
 
 
-@tool("git_clone", GitClone, """Clone a git repository. The sandbox has no network: only repositories in
-      the sandbox, named by path, can be cloned.""")
+@tool("git_clone", GitClone, """Clone a git repository: one in the sandbox, named by its path. Unless
+      the sandbox was given a way out, no other can be reached.""")
 def git_clone(session: SandboxSession, a: GitClone) -> Answer:
     try:
         done = _git(session).clone(a.url, a.path, a.branch, a.depth, timeout=300)
@@ -73,8 +73,8 @@ class GitPush(BaseModel):
     branch: Optional[str] = Field(None, description="The branch; without it, the current one.")
 
 
-@tool("git_push", GitPush, """Push a branch to a remote. The sandbox has no network: the remote must be a
-      repository in the sandbox.""")
+@tool("git_push", GitPush, """Push a branch to a remote: a repository in the sandbox. Unless the
+      sandbox was given a way out, no other can be reached.""")
 def git_push(session: SandboxSession, a: GitPush) -> Answer:
     try:
         done = _git(session).push(a.path, a.remote, a.branch, timeout=300)

@@ -67,9 +67,9 @@ importlib.invalidate_caches()
 """
 
 
-@tool("pip_install", PipInstall, """Install Python packages for python_exec and shell_exec. The sandbox has
-      no network: wheels and projects in the sandbox can be installed by path; of names, only those
-      that are installed already succeed.""")
+@tool("pip_install", PipInstall, """Install Python packages for python_exec and shell_exec. Wheels and
+      projects in the sandbox can be installed by path; of names, unless the sandbox was given a way
+      out to an index, only those that are installed already succeed.""")
 def pip_install(session: SandboxSession, a: PipInstall) -> Answer:
     for package in a.packages:
         if package.startswith("-"):

@@ -46,8 +46,8 @@ class HttpRequest(BaseModel):
 
 
 @tool("http_request", HttpRequest, """Send an HTTP request from inside the sandbox to a program that
-      runs in it (http://127.0.0.1:PORT); shows status, headers and body. The sandbox has no network:
-      nothing outside can be reached.""")
+      runs in it (http://127.0.0.1:PORT); shows status, headers and body. Unless
+      the sandbox was given a way out, nothing outside can be reached.""")
 def http_request(session: SandboxSession, a: HttpRequest) -> Answer:
     if not a.url.lower().startswith(("http://", "https://")):
         raise Refusal(f"Error: url: '{a.url}' must begin with http:// or https://")
@@ -90,8 +90,9 @@ _BROWSE = 'd=$HOME; [ -w "$d" ] || d=/tmp; exec "$0" --user-data-dir="$d/.cache/
 
 
 @tool("browser_open", BrowserOpen, """Open a page in a headless Chromium inside the sandbox, scripts and
-      all; shows its title and text, and can take a screenshot. Only for pages in the sandbox
-      (http://127.0.0.1:PORT or file://): there is no network. Not every sandbox has a browser.""")
+      all; shows its title and text, and can take a screenshot. For pages in the sandbox
+      (http://127.0.0.1:PORT or file://): unless it was given a way out, nothing else can be reached.
+      Not every sandbox has a browser.""")
 def browser_open(session: SandboxSession, a: BrowserOpen) -> Answer:
     found = session.backend.exec(session.sandbox_id, ["/bin/bash", "-lc", _FIND])
     if found.status:
