@@ -196,6 +196,7 @@ struct sessions {
     bool pool_code_missed; /* and found none; none was made since */
     uint64_t pool_failed_ms, pool_taken_at;
     pthread_cond_t pool_cond;
+    atomic_bool pool_owes; /* one was taken, of which the pool was not told yet */
     struct image_pool image_pool;
     struct recorder recorders[PROVIDERS_MAX]; /* one for each provider, and at least one */
     atomic_bool prepare_shells;
