@@ -12,6 +12,7 @@
 #include "core/kept.h"
 #include "core/prepared.h"
 #include "core/process_state.h"
+#include "core/ready_ends.h"
 #include "core/session_life.h"
 #include "core/sessions.h"
 #include "core/shadow.h"
@@ -203,6 +204,7 @@ struct sessions {
     struct kept kept;
     struct changes changes;
     struct attendants attendants;
+    struct ready_ends_set ready_ends;
     pthread_t controller, fillers[POOL_FILLERS];
     unsigned recorder_count, filler_count; /* threads that were started */
     bool controls;                         /* likewise the controller */
