@@ -11,11 +11,10 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/lock.h"
+#include "base/sha256.h"
 #include "store/store.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/sha.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -56,21 +55,15 @@ struct auth {
     _Atomic uint64_t looked_at;
 };
 
-/* SHA256() looks its algorithm up in OpenSSL's tables on every call, which takes longer than the
- * hash: it is looked up once. */
-static EVP_MD *sha256;
-static pthread_once_t sha256_once = PTHREAD_ONCE_INIT;
-
-static void sha256_fetch(void)
+/* By the plain one and not by OpenSSL's, whose way to its own takes longer than a hash this short:
+ * every request has one. */
+static void hash_key(const char *key, uint8_t ret[SHA256_SIZE])
 {
-    sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
-}
+    struct sha256 s = SHA256_INIT;
 
-static void hash_key(const char *key, uint8_t ret[32])
-{
-    pthread_once(&sha256_once, sha256_fetch);
-    if (!sha256 || !EVP_Digest(key, ID_KEY_LEN, ret, NULL, sha256, NULL))
-        SHA256((const unsigned char *)key, ID_KEY_LEN, ret);
+    sha256_put(&s, key, ID_KEY_LEN);
+    sha256_end(&s, ret);
+    explicit_bzero(&s, sizeof s);
 }
 
 static struct entry *slot_of(struct table *t, const uint8_t hash[32])

@@ -364,6 +364,7 @@ void api_handle(struct request *r, void *arg)
         call_audit(c, failed ? &e : NULL);
     }
 
+    sessions_answered(api->sessions);
     session_unref(c->session);
     ticket_done(&c->ticket);
     if (c->counted)

@@ -553,7 +553,10 @@ static int serve_control(struct call *c)
 {
     struct pd_err e;
     struct route_table table = {e2b_control_routes, e2b_control_route_count};
+    static const char ours[] = "/v1/"; /* none of its rows begins with it */
 
+    if (c->r->path.len >= sizeof ours - 1 && !memcmp(c->r->path.at, ours, sizeof ours - 1))
+        return 0;
     int failed = call_find_route(c, table, &e) < 0;
     if (failed && e.code != PD_METHOD) /* v1 tells what is wrong with it */
         return 0;

@@ -103,14 +103,15 @@ struct session *pool_take(struct sessions *all, const struct provider *provider,
     }
 
     bool goes_out = r->spec.network == NETWORK_GATE;
-    unsigned p = r->spec.profile + (goes_out ? POOL_OUT : 0);
+    unsigned p = r->spec.profile + (goes_out ? POOL_OUT : 0), kind = POOL_CODE + goes_out;
     struct session *s = NULL;
     if (is_for_code(r)) {
         all->pool_code_out = goes_out;
-        s = take_ready(all, POOL_CODE + goes_out);
+        s = take_ready(all, kind);
         all->pool_code_missed |= !s;
     }
     if (!s) {
+        kind = p;
         all->pool_wanted_ms[p] = time_now_ms();
         s = take_ready(all, p);
     }
@@ -125,9 +126,18 @@ struct session *pool_take(struct sessions *all, const struct provider *provider,
     }
 
     all->pool_taken_at = clock_now();
+    bool may_wait = all->pool_count[kind] > 0;
     lock_release(&all->lock);
-    pthread_cond_signal(&all->pool_cond); /* without the lock that it would wait for */
+    atomic_store(&all->pool_owes, true);
+    if (!may_wait)
+        sessions_answered(all);
     return s;
+}
+
+void sessions_answered(struct sessions *all)
+{
+    if (atomic_load(&all->pool_owes) && atomic_exchange(&all->pool_owes, false))
+        pthread_cond_signal(&all->pool_cond); /* without the lock that it would wait for */
 }
 
 bool pool_drop(struct session *s)

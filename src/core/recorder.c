@@ -30,6 +30,8 @@
 
 #define FORGET_PAUSE (10 * NS_PER_MS)
 #define STASH_AGAIN  (NS_PER_S / 4)
+/* More than a command takes: after a few there are enough for several at once. */
+#define READY_PER_END 2
 
 /* Whose tasks it is: its provider's, for as long as it lives. */
 static struct recorder *recorder_of(struct process *p)
@@ -360,6 +362,8 @@ static void do_end(struct process *p)
     rest_output(p);
     session_trim(s);
     prepared_make(p);
+    if (!p->worker)
+        ready_ends_fill(&s->all->ready_ends, READY_PER_END);
 }
 
 /* A command that was started quietly and is still running: asks for its pid, which everybody sees

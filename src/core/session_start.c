@@ -104,6 +104,23 @@ static int make_driver_ends(struct process *p, struct far_ends *far, struct pd_e
     return session_make_pipe(&p->streams[STREAM_EVENTS].source.fd, &far->fd[3], true, e);
 }
 
+/* Those that wait, if they are what this command needs. */
+static bool take_ready_ends(struct process *p, const struct process_request *r,
+                            struct far_ends *far)
+{
+    struct ready_ends ends;
+    bool fits = p->direct && !r->pty && !r->driver && !r->keep_stdin && !r->input_len;
+    if (!fits || !ready_ends_take(&p->session->all->ready_ends, &ends))
+        return false;
+
+    p->streams[STREAM_OUT].source.fd = ends.out[0];
+    p->streams[STREAM_ERR].source.fd = ends.err[0];
+    far->fd[0] = ends.null;
+    far->fd[1] = ends.out[1];
+    far->fd[2] = ends.err[1];
+    return true;
+}
+
 int session_make_streams(struct process *p, const struct process_request *r, struct far_ends *far,
                          struct pd_err *e)
 {
@@ -115,6 +132,8 @@ int session_make_streams(struct process *p, const struct process_request *r, str
 
     if (r->pty)
         return make_terminal(p, r, far, e);
+    if (take_ready_ends(p, r, far))
+        return 0;
 
     if (session_make_pipe(&p->streams[STREAM_OUT].source.fd, &far->fd[1], true, e) < 0 ||
         session_make_pipe(&p->streams[STREAM_ERR].source.fd, &far->fd[2], true, e) < 0)

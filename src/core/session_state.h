@@ -12,6 +12,7 @@
 #include "core/kept.h"
 #include "core/prepared.h"
 #include "core/process_state.h"
+#include "core/ready_ends.h"
 #include "core/session_life.h"
 #include "core/sessions.h"
 #include "core/shadow.h"
@@ -210,6 +211,7 @@ struct sessions {
     bool pool_code_missed; /* and found none; none was made since */
     uint64_t pool_failed_ms, pool_taken_at;
     pthread_cond_t pool_cond;
+    atomic_bool pool_owes; /* one was taken, of which the pool was not told yet */
     struct image_pool image_pool;
     struct recorder recorders[PROVIDERS_MAX]; /* one for each provider, and at least one */
     atomic_bool prepare_shells;
@@ -217,6 +219,7 @@ struct sessions {
     struct changes changes;
     struct attendants attendants;
     struct controller controllers[PROVIDERS_MAX]; /* one for each provider, and at least one */
+    struct ready_ends_set ready_ends;
     pthread_t fillers[POOL_FILLERS];
     unsigned recorder_count, controller_count, filler_count; /* threads that were started */
     bool stopping;

@@ -198,6 +198,7 @@ void sessions_free(struct sessions *all)
             session_unref(all->pool[p][--all->pool_count[p]]);
     image_pool_done(all);
     attendants_done(&all->attendants);
+    ready_ends_done(&all->ready_ends);
     changes_done(&all->changes);
     lock_done(&all->name_lock);
     pthread_cond_destroy(&all->name_cond);

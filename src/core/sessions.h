@@ -79,6 +79,10 @@ void sessions_end_all(struct sessions *all, const char *reason);
 int sessions_explain(struct sessions *all, const struct session_request *r, struct decision *ret,
                      struct buf *steps, struct pd_err *e);
 
+/* The answer to whoever created a session has gone out: now the pool may hear of it, whose threads
+ * would have been in its way. Without this call it does within a second. */
+void sessions_answered(struct sessions *all);
+
 struct queue_place {
     unsigned position; /* 0: it did not wait */
     uint64_t waited_ms;

@@ -149,6 +149,7 @@ static int make(struct paddock *p, const struct paddock_sandbox_options *options
     if (bad == 0) {
         bad = by_thread ? sessions_get_or_create(p->sessions, &r, ret, ret_told, &place, &why)
                         : sessions_create(p->sessions, &r, ret, ret_told, &place, &why);
+        sessions_answered(p->sessions);
         if (bad)
             lib_fail(e, &why);
     }

@@ -627,6 +627,7 @@ int daemon_run(struct serve *s)
     prctl(PR_SET_NAME, "paddockd", 0, 0, 0);
 
     (void)fd_limit_raise(s->config->max_open_files); /* as root, if that is who started it */
+    slice_shorten();
 
     int r = serve_drop(s, &e);
     if (r == 0) {

@@ -126,3 +126,7 @@ int daemon_run(struct serve *s);
 
 /* self_filter.c: system calls that a server has no use for are refused from now on. 0 or -errno. */
 int self_filter_load(void);
+
+/* slice.c: threads that are made from now on go before those with more work, when they are woken.
+ */
+void slice_shorten(void);
