@@ -2,9 +2,9 @@
  * and happens or not, so whoever is first has the group, and none is ever in two hands. (Only v1
  * lets groups be renamed.) Whoever removes a keeper's groups finds them like any other.
  *
- * Pages of files belong to the group whose process read them first, and a group that is emptied
- * loses them: the next jail on the same image would read its programs from the disk again. So a
- * group that has some is kept with them instead, as files-0, files-1, and so on, and is nobody's
+ * Pages of files belong to the group whose process read them first, and a group from which they are
+ * taken loses them: the next jail on the same image would read its programs from the disk again. So
+ * a group that has some is kept with them instead, as files-0, files-1, and so on, and is nobody's
  * again. When there are FILES_MAX of them the oldest goes. */
 #include "jail/cgroup_used.h"
 
@@ -80,11 +80,14 @@ static int is_unspoilt(int group)
            strstr(text, "oom_kill_disable 0\n") && strstr(text, "\noom_kill 0\n");
 }
 
-/* A limit of nothing has the kernel settle its accounts and take back what it can, once.
- * memory.force_empty does the same up to 17 times, of which the first gets nearly all. */
+/* A limit has the kernel settle its accounts, and then take back what is more. To have it take back
+ * the rest, too, costs a third of all that a sweeper does: it asks every cache of the kernel, and
+ * gets a page or two. */
 static void empty(int group)
 {
-    (void)fd_write_file(group, "memory.limit_in_bytes", "0");
+    char text[24];
+    snprintf(text, sizeof text, "%u", USED_CHARGE_MAX);
+    (void)fd_write_file(group, "memory.limit_in_bytes", text);
 }
 
 /* Bytes of files in memory that are charged to it. The kernel may be late with this number by 64

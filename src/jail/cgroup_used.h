@@ -3,7 +3,7 @@
  *
  * Removing a v1 memory group costs more than all the rest of a jail's end: the kernel tries again
  * and again to take back what is charged to it, and what it cannot take back keeps the group in the
- * kernel, out of sight. So a sweeper keeps a few, emptied, and cgroup_create gives them another
+ * kernel, out of sight. So a sweeper keeps a few, settled, and cgroup_create gives them another
  * name. One that has files in memory is kept for them alone (cgroup_used.c). Only the tree of the
  * memory controller alone is meant: what holds a jail's processes and its commands' groups, and
  * what a server may write to, is never used again. */
@@ -11,7 +11,7 @@
 
 #include "jail/cgroup.h"
 
-/* What may stay charged, in caches that the kernel does not give back: it takes charges by 64 pages
+/* What may stay charged, mostly in caches of the kernel's own: it takes charges by 64 pages
  * for each processor, so that a group's own counter is not more precise than this. */
 #define USED_CHARGE_MAX (256u << 10)
 

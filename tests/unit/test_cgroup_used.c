@@ -58,6 +58,13 @@ static void use_some_memory(void)
     memset(p, 1, len);
 }
 
+/* With so much memory used that the kernel does not put off counting. */
+static void leave_a_file(void)
+{
+    use_some_memory();
+    write_a_file();
+}
+
 static void do_nothing(void)
 {
 }
@@ -125,7 +132,7 @@ static ino_t jail_with_a_file(struct world *w, int number)
     char name[16];
     snprintf(name, sizeof name, "reads-%d", number);
     snprintf(churn_path, sizeof churn_path, "/var/tmp/paddock-cgroup-%d-%d", (int)getpid(), number);
-    return jail_that_ends(w, name, &LIMITS_DEFAULT, write_a_file);
+    return jail_that_ends(w, name, &LIMITS_DEFAULT, leave_a_file);
 }
 
 /* What a jail has read the next one need not read from the disk; but it is not charged for it, and
@@ -149,12 +156,12 @@ static void files_in_memory_outlive_their_jail(void **state)
         char kept[16];
         snprintf(kept, sizeof kept, "files-%d", i);
         assert_int_equal(memory_group(w, kept), i < KEPT ? group : 0);
-        assert_int_equal(pages_there(path[i]), MIB / 4096);
+        assert_true(pages_there(path[i]) > MIB / 4096 / 2);
     }
 
     int left = 0;
     for (int i = 0; i <= KEPT; i++)
-        left += pages_there(path[i]) > 0;
+        left += pages_there(path[i]) > MIB / 4096 / 2;
     assert_int_equal(left, KEPT); /* one has made room */
 
     struct cgroup c = make_jail(w, "next", &LIMITS_DEFAULT);
