@@ -1,17 +1,27 @@
 /* Used memory groups lie beside the jails' own, as used-0, used-1, and so on. A rename is one step
  * and happens or not, so whoever is first has the group, and none is ever in two hands. (Only v1
- * lets groups be renamed.) Whoever removes a keeper's groups finds them like any other. */
+ * lets groups be renamed.) Whoever removes a keeper's groups finds them like any other.
+ *
+ * Pages of files belong to the group whose process read them first, and a group from which they are
+ * taken loses them: the next jail on the same image would read its programs from the disk again. So
+ * a group that has some is kept with them instead, as files-0, files-1, and so on, and is nobody's
+ * again. When there are FILES_MAX of them the oldest goes. */
 #include "jail/cgroup_used.h"
 
 #include "base/banned.h"
 #include "base/fd.h"
+#include "jail/cgroup_tree.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sys/stat.h>
 
-#define USED_MAX 8u
+#define USED_MAX  8u
+#define FILES_MAX 16u
+/* Less is read again in no time. */
+#define FILES_MIN   (64u << 10)
+#define FILES_LIMIT "268435456" /* of one: more was read than is likely to be wanted again */
 
 /* Set back in this order: memory and swap together may not be less than memory alone. */
 static const char *const limits[] = {"memory.memsw.limit_in_bytes", "memory.limit_in_bytes",
@@ -70,11 +80,53 @@ static int is_unspoilt(int group)
            strstr(text, "oom_kill_disable 0\n") && strstr(text, "\noom_kill 0\n");
 }
 
-/* A limit of nothing has the kernel settle its accounts and take back what it can, once.
- * memory.force_empty does the same up to 17 times, of which the first gets nearly all. */
+/* A limit has the kernel settle its accounts, and then take back what is more. To have it take back
+ * the rest, too, costs a third of all that a sweeper does: it asks every cache of the kernel, and
+ * gets a page or two. */
 static void empty(int group)
 {
-    (void)fd_write_file(group, "memory.limit_in_bytes", "0");
+    char text[24];
+    snprintf(text, sizeof text, "%u", USED_CHARGE_MAX);
+    (void)fd_write_file(group, "memory.limit_in_bytes", text);
+}
+
+/* Bytes of files in memory that are charged to it. The kernel may be late with this number by 64
+ * pages for each processor. */
+static uint64_t files_of(int group)
+{
+    static const char *const keys[] = {"\ninactive_file ", "\nactive_file "};
+    char text[4096];
+    uint64_t sum = 0;
+
+    if (fd_read_file(group, "memory.stat", text, sizeof text) <= 0)
+        return 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *at = strstr(text, keys[i]);
+        sum += at ? strtoull(at + strlen(keys[i]), NULL, 10) : 0;
+    }
+    return sum;
+}
+
+/* Keeps the group for the sake of the files that it has in memory. */
+static int keep_files(int tree, int group, const char *name)
+{
+    static unsigned oldest; /* as far as this sweeper knows */
+    char kept[16];
+
+    if (set_all(group, limits, sizeof limits / sizeof *limits, "-1") < 0 ||
+        fd_write_file(group, "memory.limit_in_bytes", FILES_LIMIT) < 0)
+        return -EBUSY;
+
+    for (unsigned i = 0; i < FILES_MAX; i++) {
+        snprintf(kept, sizeof kept, "files-%u", i);
+        if (renameat(tree, name, tree, kept) == 0)
+            return 0;
+    }
+    snprintf(kept, sizeof kept, "files-%u", oldest++ % FILES_MAX);
+    int r = group_remove(tree, kept, 1);
+    if (r < 0)
+        return r;
+    return renameat(tree, name, tree, kept) < 0 ? -errno : 0;
 }
 
 int used_group_keep(const struct cgroup_host *h, const char *name)
@@ -90,6 +142,9 @@ int used_group_keep(const struct cgroup_host *h, const char *name)
         return -errno;
     if (!is_unspoilt(group))
         return -EBUSY;
+
+    if (files_of(group) >= FILES_MIN)
+        return keep_files(tree, group, name);
 
     empty(group);
     if (charge_of(group, &charge) < 0 || charge > USED_CHARGE_MAX)

@@ -190,9 +190,9 @@ int images_read_names(int images, struct buf *out, struct pd_err *e)
         ssize_t n = to ? read(file, to, IMAGES_NAMES_STEP) : -1;
         if (n < 0)
             return pd_fail_sys(e, "read the names of images");
-        if (n == 0)
-            return 0;
         out->len += (size_t)n;
+        if ((size_t)n < IMAGES_NAMES_STEP) /* a file's last bytes: a look behind them takes room */
+            return 0;
     }
 }
 

@@ -97,7 +97,7 @@ static void reap_expected(struct keeper *k, pid_t named)
 /* When kits are to be made, if some are lacking. */
 static deadline kits_due(struct keeper *k)
 {
-    deadline at = k->quiet_at > k->kits_at ? k->quiet_at : k->kits_at;
+    deadline quiet = kits_quiet_at(k), at = quiet > k->kits_at ? quiet : k->kits_at;
 
     for (unsigned i = 0; i < k->worker_count && !deadline_passed(at); i++)
         if (kits_lacking(k, &k->workers[i]))
@@ -211,7 +211,7 @@ static void pump(struct keeper *k)
             worker_build(k, w, k->queue_first);
         } else if (dead) {
             worker_sweep(w, dead, WIRE_SWEEP);
-        } else if (!k->stopping && deadline_passed(k->quiet_at) && kits_lacking(k, w)) {
+        } else if (!k->stopping && deadline_passed(kits_quiet_at(k)) && kits_lacking(k, w)) {
             kits_refill(k, w);
         }
     }

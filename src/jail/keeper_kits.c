@@ -126,6 +126,26 @@ int kits_lacking(struct keeper *k, const struct worker *w)
     return lacks_plain(k, w) || lacking_kind(k) != KIT_KINDS;
 }
 
+/* Of each kind that is lacking. */
+static bool half_are_there(struct keeper *k)
+{
+    unsigned kind = lacking_kind(k), plain = share(k, KIT_PLAIN, k->config->kits);
+
+    if (kind != KIT_KINDS &&
+        2 * count(k, kind) < share(k, kind, k->config->builders * k->config->kits))
+        return false;
+    for (unsigned i = 0; i < k->worker_count; i++)
+        if (k->workers[i].builds && 2 * k->workers[i].kit_count < plain)
+            return false;
+    return true;
+}
+
+deadline kits_quiet_at(struct keeper *k)
+{
+    return k->first_command_at > k->quiet_at && half_are_there(k) ? k->first_command_at
+                                                                  : k->quiet_at;
+}
+
 void kit_leave(struct keeper *k, struct kjail *j)
 {
     for (struct kjail **at = &k->kits; *at; at = &(*at)->kit_next)

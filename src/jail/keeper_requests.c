@@ -92,6 +92,9 @@ void jail_doom(struct keeper *k, struct kjail *j)
         return;
     }
 
+    if (wire_id_equal(j->id, k->newest))
+        k->first_command_at = 0;
+
     bool news = !j->doomed;
     j->doomed = 1;
     if (j->state == JAIL_BUILDING && news)
@@ -209,10 +212,13 @@ static void do_create(struct keeper *k, struct client *c, struct frame *f)
             j = jail_add(k, f, c, m.spec.root_name, &e);
     }
 
-    if (!j)
+    if (!j) {
         client_send_error(k, c, f->head.id, &e);
-    else
+    } else {
+        k->newest = j->id;
+        k->first_command_at = deadline_in(FIRST_COMMAND);
         (void)kit_adopt(k, j, &m.spec); /* else it waits for a builder */
+    }
 }
 
 static void do_destroy(struct keeper *k, struct client *c, const struct frame *f)

@@ -53,8 +53,11 @@
 #define UNDEAD_AFTER     (5 * NS_PER_S)
 /* Kits are made when nobody has asked for anything for this long: making one takes as much time as
  * a jail, and would take it from the command that was just started. */
-#define QUIET      (2 * NS_PER_MS)
-#define REAP_AFTER (20 * NS_PER_MS)
+#define QUIET (2 * NS_PER_MS)
+/* What a new jail's first command has to itself, if half of the kits are there: its owner does not
+ * say when it has begun. With builders at work a start takes two or three times as long. */
+#define FIRST_COMMAND (20 * NS_PER_MS)
+#define REAP_AFTER    (20 * NS_PER_MS)
 
 enum source_kind {
     SOURCE_NONE,
@@ -235,6 +238,8 @@ struct keeper {
     char kit_images[KIT_IMAGES][SPEC_IMAGE_MAX + 1]; /* that were used lately; "": none */
     deadline kits_at;                                /* no complete kit is made before this */
     deadline quiet_at, reap_at;
+    deadline first_command_at; /* while the jail `newest` lives */
+    struct wire_id newest;
     int stopping, stop_begun;
     char trouble[MSG_WHY_MAX + 1]; /* why workers die as soon as they start; "": they do not */
     struct frame in;
@@ -305,6 +310,8 @@ int kit_adopt(struct keeper *k, struct kjail *j, const struct spec *s);
 int kit_is_there(struct keeper *k, const struct spec *s);
 /* Does this builder have kits to make? */
 int kits_lacking(struct keeper *k, const struct worker *w);
+/* Before this no kit is made: somebody has just asked, or has been given a jail. */
+deadline kits_quiet_at(struct keeper *k);
 /* Has an idle builder make one of them. */
 void kits_refill(struct keeper *k, struct worker *w);
 /* A kit was built, or could not be. */

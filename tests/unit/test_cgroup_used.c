@@ -3,6 +3,9 @@
 
 #include "jail/cgroup_used.h"
 
+#include <linux/magic.h>
+#include <sys/statfs.h>
+
 /* Retires the jail as a sweeper does. */
 static void retire_jail(struct world *w, const char *name)
 {
@@ -45,7 +48,7 @@ static uint64_t number_of(struct world *w, const char *name, const char *file)
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
-/* 48 MiB, and a MiB of page cache that stays when the jail is gone. */
+/* 48 MiB. */
 static void use_some_memory(void)
 {
     size_t len = 48 * MIB;
@@ -53,6 +56,12 @@ static void use_some_memory(void)
     if (p == MAP_FAILED)
         _exit(98);
     memset(p, 1, len);
+}
+
+/* With so much memory used that the kernel does not put off counting. */
+static void leave_a_file(void)
+{
+    use_some_memory();
     write_a_file();
 }
 
@@ -71,9 +80,7 @@ static void a_used_memory_group_is_as_a_new_one(void **state)
 {
     struct world *w = need(state);
     const struct limits l = {.memory = 64 * MIB, .pids = 16};
-    snprintf(churn_path, sizeof churn_path, "/var/tmp/paddock-cgroup-%d", (int)getpid());
     ino_t first = jail_that_ends(w, "used", &l, use_some_memory);
-    unlink(churn_path);
     if (w->host.layout == CGROUP_V2)
         skip_because("used memory groups are of v1");
     assert_int_equal(memory_group(w, "used-0"), first);
@@ -101,6 +108,74 @@ static void a_used_memory_group_is_as_a_new_one(void **state)
     cgroup_close(&c);
     remove_jail(w, "next");
     assert_int_equal(memory_group(w, "used-0"), 0);
+}
+
+/* How much of the file is in memory. */
+static size_t pages_there(const char *path)
+{
+    static unsigned char is_there[MIB / 4096];
+    size_t count = 0;
+
+    auto_fd fd = open(path, O_RDONLY | O_CLOEXEC);
+    void *p = mmap(NULL, MIB, PROT_READ, MAP_SHARED, fd, 0);
+    assert_true(p != MAP_FAILED);
+    ASSERT_OK(mincore(p, MIB, is_there));
+    munmap(p, MIB);
+    for (size_t i = 0; i < sizeof is_there; i++)
+        count += is_there[i] & 1;
+    return count;
+}
+
+/* A jail's own, which nobody has read before; the path stays in churn_path. */
+static ino_t jail_with_a_file(struct world *w, int number)
+{
+    char name[16];
+    snprintf(name, sizeof name, "reads-%d", number);
+    snprintf(churn_path, sizeof churn_path, "/var/tmp/paddock-cgroup-%d-%d", (int)getpid(), number);
+    return jail_that_ends(w, name, &LIMITS_DEFAULT, leave_a_file);
+}
+
+/* What a jail has read the next one need not read from the disk; but it is not charged for it, and
+ * so many groups are kept and no more. */
+static void files_in_memory_outlive_their_jail(void **state)
+{
+    enum { KEPT = 16 };
+    struct world *w = need(state);
+    struct statfs fs;
+    char path[KEPT + 1][64];
+
+    if (w->host.layout == CGROUP_V2)
+        skip_because("memory groups are kept on v1");
+    ASSERT_OK(statfs("/var/tmp", &fs));
+    if (fs.f_type == TMPFS_MAGIC)
+        skip_because("/var/tmp is in memory, so its page cache cannot be dropped");
+
+    for (int i = 0; i <= KEPT; i++) {
+        ino_t group = jail_with_a_file(w, i);
+        memcpy(path[i], churn_path, sizeof path[i]);
+        char kept[16];
+        snprintf(kept, sizeof kept, "files-%d", i);
+        assert_int_equal(memory_group(w, kept), i < KEPT ? group : 0);
+        assert_true(pages_there(path[i]) > MIB / 4096 / 2);
+    }
+
+    int left = 0;
+    for (int i = 0; i <= KEPT; i++)
+        left += pages_there(path[i]) > MIB / 4096 / 2;
+    assert_int_equal(left, KEPT); /* one has made room */
+
+    struct cgroup c = make_jail(w, "next", &LIMITS_DEFAULT);
+    assert_true(number_of(w, "next", "memory.usage_in_bytes") <= USED_CHARGE_MAX);
+    cgroup_close(&c);
+    remove_jail(w, "next");
+
+    for (int i = 0; i < KEPT; i++) {
+        char kept[16];
+        snprintf(kept, sizeof kept, "files-%d", i);
+        remove_jail(w, kept);
+    }
+    for (int i = 0; i <= KEPT; i++)
+        unlink(path[i]);
 }
 
 /* What cannot be set back, or is not over, ends with its jail. */
@@ -152,6 +227,7 @@ int main(void)
 {
     const struct CMUnitTest real[] = {
         cmocka_unit_test(a_used_memory_group_is_as_a_new_one),
+        cmocka_unit_test(files_in_memory_outlive_their_jail),
         cmocka_unit_test(a_spoilt_memory_group_is_not_used_again),
     };
     int failed = cmocka_run_group_tests_name("cgroup on this host", real, open_native, close_world);
