@@ -75,15 +75,6 @@ static int connect_far(const struct caller *c)
     return fd;
 }
 
-static int connect_near(void)
-{
-    struct sockaddr_un a;
-    socklen_t len = join_address(JOIN_LINK, &a);
-    auto_fd fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    return fd >= 0 && connect(fd, (struct sockaddr *)&a, len) == 0 ? fd_take(&fd) : -1;
-}
-
 /* ---- TLS ---- */
 
 static void set_up(struct call *l, const struct caller *c)
@@ -176,7 +167,7 @@ static void copy(struct call *l)
         if (state & BR_SSL_CLOSED)
             return;
         if (l->near < 0 && (state & (BR_SSL_SENDAPP | BR_SSL_RECVAPP)) &&
-            (l->near = connect_near()) < 0)
+            (l->near = join_connect()) < 0)
             return;
         if (l->near < 0 && deadline_passed(handshake))
             return;

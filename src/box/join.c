@@ -29,6 +29,15 @@ socklen_t join_address(enum join_what what, struct sockaddr_un *ret)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
 }
 
+int join_connect(void)
+{
+    struct sockaddr_un a;
+    socklen_t len = join_address(JOIN_LINK, &a);
+    auto_fd fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    return fd >= 0 && connect(fd, (struct sockaddr *)&a, len) == 0 ? fd_take(&fd) : -1;
+}
+
 static bool passes(ssize_t n)
 {
     return n < 0 && (errno == EAGAIN || errno == EINTR);

@@ -13,5 +13,7 @@ enum join_what { JOIN_LINK, JOIN_KEY };
 /* Where the far end listens: an abstract name, which no image can lack a directory for. Returns the
  * address's length. */
 socklen_t join_address(enum join_what what, struct sockaddr_un *ret);
+/* One connection to the far end, a stream socket; -1 when there is none. */
+int join_connect(void);
 /* Connects there and copies both ways until either side ends. Returns the exit status. */
 int join_main(enum join_what what);

@@ -37,9 +37,9 @@ static int hex_digit(char c)
 }
 
 /* It is overwritten where it stands: /proc/PID/environ shows that place, and no command gets it. */
-static int read_environment(uint8_t ret[LINK_KEY], struct pd_err *e)
+int key_read_variable(const char *variable, uint8_t ret[LINK_KEY], struct pd_err *e)
 {
-    char *text = getenv(KEY_VARIABLE);
+    char *text = getenv(variable);
     size_t len = text ? strlen(text) : 0;
     bool good = len == 2 * (size_t)LINK_KEY;
 
@@ -51,12 +51,10 @@ static int read_environment(uint8_t ret[LINK_KEY], struct pd_err *e)
     }
     if (text)
         explicit_bzero(text, len);
-    unsetenv(KEY_VARIABLE);
+    unsetenv(variable);
     return good ? 0
-                : pd_fail(e, PD_INVALID,
-                          "the variable " KEY_VARIABLE " must have %u hexadecimal "
-                          "digits",
-                          2 * LINK_KEY);
+                : pd_fail(e, PD_INVALID, "the variable %s must have %u hexadecimal digits",
+                          variable, 2 * LINK_KEY);
 }
 
 /* Waits until the descriptor can be read. False when the time is over. */
@@ -95,7 +93,7 @@ int key_read(const char *path, uint8_t ret[LINK_KEY], deadline t, struct pd_err 
     socklen_t len = join_address(JOIN_KEY, &a);
 
     if (!strcmp(path, "env"))
-        return read_environment(ret, e);
+        return key_read_variable(KEY_VARIABLE, ret, e);
     if (strcmp(path, "-") != 0)
         return read_file(path, ret, e);
     auto_fd listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -24,6 +24,8 @@
  * With call=HOST:PORT pin=KEY nobody has to reach the box: a third process calls there, by TLS, and
  * copies (caller.h). The keeper writes label=TEXT to find its boxes by; nothing here reads it.
  *
+ * With bucket=/DIRECTORY/PREFIX that process finds the connection in files of a bucket (letters.h).
+ *
  *   paddock-box join
  *
  * is a connection to that far end, by its standard input and output. As `sudo` it is init's shim.
@@ -33,6 +35,7 @@
 #include "base/fd.h"
 #include "base/parse.h"
 #include "box/apart.h"
+#include "box/bucket.h"
 #include "box/caller.h"
 #include "box/dialled.h"
 #include "box/far.h"
@@ -68,6 +71,7 @@ struct options {
     char target[DIALLED_TARGET];
     struct caller caller;
     bool calls, is_pinned;
+    struct bucket bucket;        /* its path is "" where there is none */
     char *words[WORDS_MOST + 3]; /* of init */
     int count;
 };
@@ -116,6 +120,9 @@ static int read_options(int argc, char **argv, struct options *o, struct pd_err 
             if (caller_read_pin(argv[i] + 4, &o->caller, e) < 0)
                 return -1;
             o->is_pinned = true;
+        } else if (!strncmp(argv[i], "bucket=", 7)) {
+            if (bucket_read(argv[i] + 7, &o->bucket, e) < 0)
+                return -1;
         } else if (!strncmp(argv[i], "label=", 6)) {
             continue;
         } else if (!strncmp(argv[i], "lease=", 6)) {
@@ -130,9 +137,10 @@ static int read_options(int argc, char **argv, struct options *o, struct pd_err 
         return pd_fail(e, PD_INVALID, "run needs key=FILE or key=-, and box=ID");
     if (o->calls != o->is_pinned)
         return pd_fail(e, PD_INVALID, "call=HOST:PORT needs pin=KEY, and the other way round");
-    if (o->calls && !caller_can())
+    if ((o->calls && !caller_can()) || (o->bucket.path[0] && !bucket_can()))
         return pd_fail(e, PD_UNSUPPORTED,
-                       "this paddock-box was built without BearSSL and cannot call");
+                       "this paddock-box was built without BearSSL and cannot %s",
+                       o->calls ? "call" : "use a bucket");
     return 0;
 }
 
@@ -169,10 +177,11 @@ static _Noreturn void be_far(struct options *o)
     _exit(0);
 }
 
+/* The process that brings the link to its keeper where nobody can dial the box. */
 static int start_caller(const struct options *o, int owner, struct pd_err *e)
 {
     struct pd_err why;
-    pid_t own = getpid(), pid = o->calls ? fork() : 1;
+    pid_t own = getpid(), pid = o->calls || o->bucket.path[0] ? fork() : 1;
 
     if (pid < 0)
         return pd_fail_sys(e, "fork");
@@ -182,6 +191,8 @@ static int start_caller(const struct options *o, int owner, struct pd_err *e)
     if (shed(&why) < 0)
         _exit(complain(&why));
     prctl(PR_SET_NAME, "paddock-caller", 0, 0, 0);
+    if (o->bucket.path[0])
+        bucket_run(&o->bucket, own);
     caller_run(&o->caller, own);
 }
 
@@ -228,6 +239,7 @@ static int run(int argc, char **argv, bool apart, struct pd_err *e)
     fd_done(&o.far.dialers);
     if (start_caller(&o, pair[1], e) < 0)
         return -1;
+    explicit_bzero(o.bucket.root, sizeof o.bucket.root);
     if (apart)
         apart_ready(ready);
     if (pair[1] != INIT_OWNER_FD && dup2(pair[1], INIT_OWNER_FD) < 0)
@@ -255,7 +267,7 @@ int main(int argc, char **argv)
         return run(argc, argv, !strcmp(argv[1], "start"), &e) < 0 ? complain(&e) : 0;
 
     fputs("usage: paddock-box run|start key=FILE|-|env box=ID [lease=SECONDS] [listen=PORT] "
-          "[call=HOST:PORT pin=KEY] [WORD...]\n"
+          "[call=HOST:PORT pin=KEY] [bucket=/DIR/PREFIX] [WORD...]\n"
           "       paddock-box join\n"
           "       paddock-box key\n"
           "       paddock-box put DIR\n",

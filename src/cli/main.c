@@ -4,6 +4,7 @@
 
 #include "base/banned.h"
 #include "base/err.h"
+#include "jail/init_image.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -143,6 +144,20 @@ static int help(int argc, char **argv)
     return 0;
 }
 
+/* What is put into boxes elsewhere must run in any image: it is the static one, which is in this
+ * program. A keeper hands it to its brokers; so that a check of a backend has the same, it is where
+ * a broker finds it, through both programs that come now. */
+static void lend_box(void)
+{
+    struct pd_err e;
+    int fd = box_image_open_file(&e);
+
+    if (fd >= 0 && fd != BOX_LENT_FD && dup2(fd, BOX_LENT_FD) == BOX_LENT_FD)
+        close(fd);
+    else if (fd == BOX_LENT_FD)
+        (void)fcntl(fd, F_SETFD, 0);
+}
+
 /* A program started without standard streams would get its sockets as descriptors 0 to 2, and then
  * hand them out as such. */
 static int ensure_standard_streams(void)
@@ -172,6 +187,8 @@ int main(int argc, char **argv)
 
     const struct cli_command *c = find(name);
     if (!c && is_server_command(name)) {
+        if (!strcmp(name, "backend"))
+            lend_box();
         run_server_program(argv);
         return no_server_program(name);
     }

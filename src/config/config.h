@@ -70,6 +70,7 @@ struct config {
     uint64_t fargate_public_ip, fargate_spot; /* on or off */
     char *cloudrun_project, *cloudrun_region, *cloudrun_job, *cloudrun_container;
     char *cloudrun_listen, *cloudrun_call, *cloudrun_network, *cloudrun_endpoint;
+    char *cloudrun_bucket, *cloudrun_storage_endpoint;
     char *cloudrun_credentials_file, *cloudrun_token_file, *cloudrun_ca_file;
     uint64_t cloudrun_max_life_s;
     char *docker_cert_path;

@@ -199,6 +199,11 @@ const struct config_key config_keys[] = {
              "listened at while there are some"},
     {"cloudrun_call", CONFIG_TEXT, AT(cloudrun_call), "", 0, 250,
      .help = "`HOST:PORT` that leads there from an execution; default cloudrun_listen"},
+    {"cloudrun_bucket", CONFIG_TEXT, AT(cloudrun_bucket), "", 0, 222,
+     .help = "bucket that the job mounts, through which links of boxes go where no network leads "
+             "from them to this server, instead of cloudrun_listen; default SANDBOX_GCS_BUCKET"},
+    {"cloudrun_storage_endpoint", CONFIG_TEXT, AT(cloudrun_storage_endpoint), "", 0, 250,
+     .help = "address of Cloud Storage; default `https://storage.googleapis.com`"},
     {"cloudrun_network", CONFIG_TEXT, AT(cloudrun_network), "", 0, 20,
      .help = "`isolated`: you say that an execution's network reaches cloudrun_call and nothing "
              "else; without it none is made, because a sandbox that was promised no network might "
@@ -398,7 +403,7 @@ const struct config_other config_others[] = {
     {"USE_CLOUDRUN_JOBS_SANDBOX", "is a flag of the router: GET /v1/router"},
     {"CLOUDRUN_JOBS_ROLLOUT_PERCENTAGE", "belongs to a flag of the router: GET /v1/router"},
     {"SANDBOX_GCP_PROJECT", "belongs to a flag of the router: GET /v1/router"},
-    {"SANDBOX_GCS_BUCKET", "is for snapshots in a bucket, which are not there"},
+    {"SANDBOX_GCS_BUCKET", "is for the cloudrun provider"},
     {"E2B_API_KEY", "is for the e2b provider"},
     {"E2B_TIMEOUT", "is for the e2b provider"},
     {"DAYTONA_API_KEY", "is for the daytona provider"},

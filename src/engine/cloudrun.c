@@ -4,6 +4,10 @@
  *   nobody can connect to an execution, so the box calls, by TLS (switchboard.h, box/caller.h)
  *   it is made when it has called once; then the carrier waits for its calls
  *
+ * Or, where no network leads here, it does not call: with cloudrun_bucket its link goes through
+ * objects of a bucket, which the job mounts and this machine reaches by Google's API
+ * (box/letters.h). It is made when it has written its first.
+ *
  * The job is the operator's: its image has paddock-box as its entry point, and says how large a box
  * is. Google knows no token that would make a run that is said twice one execution, nor a name of
  * ours for it: whose an execution is stands among its arguments (cloudrun_api.h). So :run is said
@@ -19,11 +23,7 @@
 #include "base/fd.h"
 #include "base/parse.h"
 #include "box/key.h"
-#include "engine/called_stream.h"
-#include "engine/cloudrun_api.h"
-#include "engine/google_login.h"
-#include "engine/remote.h"
-#include "engine/rented.h"
+#include "engine/cloudrun_state.h"
 #include "engine/switchboard.h"
 
 #include <errno.h>
@@ -41,36 +41,11 @@
 #define LIFE_MOST_S  604800u /* of a task there */
 #define LIFE_LEAST_S 60u
 #define DOUBLES_MOST 16u
-#define MADE_MOST    64u
 #define PAGES_MOST   100u
-#define LOOK_EVERY   (2 * NS_PER_S)
-#define CALL_WAIT    (240 * NS_PER_S) /* Google gives a container as long to start */
-#define LOST_WAIT    (10 * NS_PER_S)  /* a list may not have a new execution at once */
-#define LOOK_WAIT    (5 * NS_PER_S)
+#define LOST_WAIT    (10 * NS_PER_S) /* a list may not have a new execution at once */
 #define GONE_WAIT    (15 * NS_PER_S) /* one that was cancelled has 10 s to end */
-#define SLICE_MS     200
+#define CLEAR_WAIT   (60 * NS_PER_S)
 #define PAUSE_MS     500
-
-/* Lists are late: an execution that this process has run is known to it before. */
-struct made {
-    char instance[32], box[64], id[CLOUDRUN_ID];
-};
-
-struct cloudrun {
-    struct remote remote;
-    struct rented rented;
-    struct google_login login;
-    struct rented_url url;
-    struct http *api;
-    struct cloudrun_place place;
-    struct cloudrun_job job; /* containers 0: it was not read yet */
-    const char *container, *listen, *call;
-    uint64_t life;
-    struct called_keys *keys;
-    struct made made[MADE_MOST];
-    unsigned made_count; /* of all: the last ones are kept */
-    int board;           /* of a carrier: where the calls of its box come from, or -1 */
-};
 
 static struct cloudrun *self(struct remote *r)
 {
@@ -79,22 +54,9 @@ static struct cloudrun *self(struct remote *r)
 
 /* ---- calls ---- */
 
-/* A token that has been withdrawn is not shown again: then there is another one. */
 static int ask(struct cloudrun *b, struct rented_call *c, struct pd_err *e)
 {
-    for (int tries = 0;; tries++) {
-        const char *header = google_login_header(&b->login, c->deadline, e);
-        if (!header)
-            return -1;
-        b->rented.secret = google_login_secret(&b->login);
-        c->header_count = 0;
-        rented_header(c, header);
-        if (rented_ask(&b->rented, b->api, c, e) < 0)
-            return -1;
-        if (c->status != 401 || tries)
-            return 0;
-        google_login_forget(&b->login);
-    }
+    return google_ask(&b->rented, &b->login, b->api, c, e);
 }
 
 static int refused(struct cloudrun *b, const struct rented_call *c, const char *what,
@@ -134,6 +96,9 @@ static int read_job(struct cloudrun *b, deadline t, struct pd_err *e)
                        "the job '%s' has %u containers: say with cloudrun_container which is a "
                        "box's",
                        b->place.job, job.containers);
+    if (b->bucket[0] &&
+        cloudrun_read_mount(c.out.data, c.out.len, b->bucket, b->container, b->mount, e) < 0)
+        return -1;
     b->job = job;
     return 0;
 }
@@ -210,8 +175,8 @@ static void add_made(struct cloudrun *b, struct search *s)
     }
 }
 
-static int read_one(struct cloudrun *b, const char *id, struct cloudrun_execution *ret, deadline t,
-                    struct pd_err *e)
+int cloudrun_read_one(struct cloudrun *b, const char *id, struct cloudrun_execution *ret,
+                      deadline t, struct pd_err *e)
 {
     auto_rented c = RENTED_CALL("GET", t);
 
@@ -254,7 +219,7 @@ static void await_ends(struct cloudrun *b, struct search *s, deadline t)
         while (!s->found[i].over && !deadline_passed(t)) {
             struct pd_err e;
             struct cloudrun_execution now;
-            if (read_one(b, s->found[i].id, &now, t, &e) == 0)
+            if (cloudrun_read_one(b, s->found[i].id, &now, t, &e) == 0)
                 s->found[i].over = now.over;
             else if (e.code == PD_NOT_FOUND)
                 s->found[i].over = true;
@@ -274,9 +239,10 @@ static int end_found(struct cloudrun *b, struct search *s, unsigned keep, deadli
     return 0;
 }
 
-/* Removes the records, when what was cancelled is over: in a process of its own, since nobody is to
- * wait for that, least of all the next box that is to be ended. What it does not come to is found
- * by the next look for orphans. */
+/* Removes what it has left in the bucket, and then the records (with them there is somebody who
+ * asks for the rest again), when what was cancelled is over: in a process of its own, since nobody
+ * is to wait for that, least of all the next box that is to be ended. What it does not come to is
+ * found by the next look for orphans. */
 static void remove_later(struct cloudrun *b, struct search *s)
 {
     deadline t = deadline_in(GONE_WAIT);
@@ -292,7 +258,9 @@ static void remove_later(struct cloudrun *b, struct search *s)
     struct remote *fresh = remote_open(b->remote.config, &e);
     if (fresh) {
         await_ends(self(fresh), s, t);
-        for (unsigned i = 0; i < s->count; i++)
+        t = deadline_in(CLEAR_WAIT);
+        bool clear = cloudrun_way_clear(self(fresh), s->instance, s->box, t);
+        for (unsigned i = 0; i < s->count && clear; i++)
             if (s->found[i].over)
                 (void)tell_one(self(fresh), "DELETE", s->found[i].id, "", "remove an execution", t,
                                &e);
@@ -349,30 +317,41 @@ static int renew_connection(struct cloudrun *b, struct pd_err *e)
     return 0;
 }
 
-static void write_run(struct cloudrun *b, const struct remote_plan *p, struct buf *out)
+static void write_hex(const uint8_t key[REMOTE_KEY], char out[2 * REMOTE_KEY + 1])
+{
+    for (unsigned i = 0; i < REMOTE_KEY; i++)
+        snprintf(out + (size_t)2 * i, 3, "%02x", key[i]);
+}
+
+static void write_run(struct cloudrun *b, const struct remote_plan *p,
+                      const struct cloudrun_sign *sign, struct buf *out)
 {
     struct remote_words words;
-    char call[300], pin[8 + 2 * CALLER_PIN], label[160], key[2 * REMOTE_KEY + 1];
-    const char *list[REMOTE_WORDS + 5] = {"run", call, pin, label};
-    unsigned count = 4;
+    char way[CLOUDRUN_WAY], pin[CLOUDRUN_WAY], label[160], key[2 * REMOTE_KEY + 1],
+        more[2 * REMOTE_KEY + 1];
+    const char *list[REMOTE_WORDS + 5] = {"run", label, way};
+    unsigned count = 3;
 
-    snprintf(call, sizeof call, "call=%s", b->call);
-    snprintf(pin, sizeof pin, "pin=");
-    called_keys_pin(b->keys, pin + 4);
+    cloudrun_way_words(b, sign, way, pin);
+    if (pin[0])
+        list[count++] = pin;
     snprintf(label, sizeof label, "label=%s/%s", p->instance, p->box);
     remote_run_words(p, "env", &words);
     for (unsigned i = 0; i < words.count; i++)
         list[count++] = words.text[i];
-    for (unsigned i = 0; i < REMOTE_KEY; i++)
-        snprintf(key + (size_t)2 * i, 3, "%02x", p->key[i]);
+    write_hex(p->key, key);
+    write_hex(sign->root, more);
 
     struct cloudrun_plan plan = {.container = b->container[0] ? b->container : b->job.container,
                                  .words = list,
                                  .variable = KEY_VARIABLE,
                                  .value = key,
+                                 .more = b->bucket[0] ? SEAL_VARIABLE : NULL,
+                                 .more_value = more,
                                  .timeout_s = b->life};
     cloudrun_run_body(out, &plan);
     explicit_bzero(key, sizeof key);
+    explicit_bzero(more, sizeof more);
 }
 
 /* The execution that an operation is about, when it did not say so at once. */
@@ -398,14 +377,14 @@ static int await_operation(struct cloudrun *b, struct cloudrun_operation *o, dea
     return 0;
 }
 
-static int run(struct cloudrun *b, const struct remote_plan *p, char ret_id[CLOUDRUN_ID],
-               deadline t, struct pd_err *e)
+static int run(struct cloudrun *b, const struct remote_plan *p, const struct cloudrun_sign *sign,
+               char ret_id[CLOUDRUN_ID], deadline t, struct pd_err *e)
 {
     auto_rented c = RENTED_CALL("POST", t);
     struct cloudrun_operation o;
 
     cloudrun_job_target(&c.target, &b->place, ":run");
-    write_run(b, p, &c.in);
+    write_run(b, p, sign, &c.in);
     if (renew_connection(b, e) < 0)
         return -1;
     int failed = ask(b, &c, e);
@@ -426,73 +405,29 @@ static int run(struct cloudrun *b, const struct remote_plan *p, char ret_id[CLOU
     return 0;
 }
 
-/* Until the box has called once. That call is not answered: the carrier takes the next one. */
-static int await_call(struct cloudrun *b, const char *id, int board, deadline t, struct pd_err *e)
-{
-    deadline look = deadline_in(LOOK_EVERY), end = deadline_in(CALL_WAIT);
-
-    t = end < t ? end : t;
-    for (;;) {
-        struct pollfd p = {.fd = board, .events = POLLIN};
-        struct cloudrun_execution now;
-        bool gone = false;
-
-        if (!remote_is_wanted(&b->remote))
-            return pd_fail(e, PD_CONFLICT, "the sandbox is not wanted any more");
-        if (deadline_passed(t))
-            return pd_fail(e, PD_TIMEOUT,
-                           "the execution runs, and nobody calls %.100s from it: let its network "
-                           "reach that address, and that one lead to cloudrun_listen",
-                           b->call);
-        if (poll(&p, 1, SLICE_MS) > 0) {
-            auto_fd call = switchboard_take(board, &gone);
-            if (call >= 0)
-                return 0;
-            if (gone)
-                return pd_fail(e, PD_LOST, "the process that takes calls of boxes has ended");
-        }
-        if (!deadline_passed(look))
-            continue;
-        look = deadline_in(LOOK_EVERY);
-        if (read_one(b, id, &now, t, e) < 0)
-            return -1;
-        if (now.over)
-            return pd_fail(e, PD_LOST, "%s", now.why);
-    }
-}
-
-static int open_keys(struct cloudrun *b, struct pd_err *e)
-{
-    if (!b->keys)
-        b->keys = called_keys_open(b->remote.config->state_dir, e);
-    return b->keys ? 0 : -1;
-}
-
 static int cloudrun_create(struct remote *r, const struct remote_plan *p, struct remote_state *ret,
                            deadline t, struct pd_err *e)
 {
     struct cloudrun *b = self(r);
+    struct cloudrun_sign sign __attribute__((cleanup(cloudrun_way_close))) = {.board = -1};
     char id[CLOUDRUN_ID];
 
-    if (open_keys(b, e) < 0 || read_job(b, t, e) < 0)
-        return -1;
-    auto_fd board = switchboard_join(b->listen, p->link, t, e);
-    if (board < 0)
+    if (read_job(b, t, e) < 0 || cloudrun_way_open(b, p, &sign, t, e) < 0)
         return -1;
 
     /* Only here: what is made is ended whoever waits. */
     b->rented.remote = r;
-    bool made = run(b, p, id, t, e) == 0;
+    bool made = run(b, p, &sign, id, t, e) == 0;
     if (made) {
         note_made(b, p, id);
-        made = await_call(b, id, board, t, e) == 0;
+        made = cloudrun_way_await(b, id, &sign, t, e) == 0;
     }
     b->rented.remote = NULL;
     if (!made)
         return -1;
     *ret = (struct remote_state){.running = true};
     snprintf(ret->box, sizeof ret->box, "%s", p->box);
-    snprintf(ret->place, sizeof ret->place, "%s/%s", id, p->link);
+    cloudrun_way_place(b, id, p->link, &sign, ret->place);
     return 0;
 }
 
@@ -509,7 +444,7 @@ static int cloudrun_find(struct remote *r, const char *instance, const char *box
         return -1;
     for (unsigned i = 0; i < MADE_MOST && i < b->made_count && !s.count; i++)
         if (!strcmp(b->made[i].instance, instance) && !strcmp(b->made[i].box, box) &&
-            read_one(b, b->made[i].id, &s.found[0], t, NULL) == 0)
+            cloudrun_read_one(b, b->made[i].id, &s.found[0], t, NULL) == 0)
             s.count = 1;
     if (!s.count)
         return pd_fail(e, PD_NOT_FOUND, "Cloud Run has no execution of it");
@@ -547,61 +482,6 @@ static int cloudrun_each_box(struct remote *r, const char *instance, remote_each
     return each_execution(self(r), list_one, &l, t, e);
 }
 
-/* ---- its link ---- */
-
-static struct byte_stream *take_call(struct cloudrun *b, deadline t, struct pd_err *e)
-{
-    bool gone = false;
-
-    for (;;) {
-        struct pollfd p = {.fd = b->board, .events = POLLIN};
-        int call = -1, last = -1;
-        if (poll(&p, 1, deadline_poll_ms(t)) < 0 && errno != EINTR) {
-            pd_fail_sys(e, "wait for a call");
-            return NULL;
-        }
-        /* Those before the last one were given up by the box. */
-        while ((call = switchboard_take(b->board, &gone)) >= 0) {
-            fd_done(&last);
-            last = call;
-        }
-        struct byte_stream *s = last >= 0 ? called_stream(b->keys, last, t, e) : NULL;
-        if (s)
-            return s;
-        if (gone)
-            fd_done(&b->board);
-        if (gone || deadline_passed(t)) {
-            pd_fail(e, PD_TIMEOUT, "the box has not called");
-            return NULL;
-        }
-    }
-}
-
-static struct byte_stream *cloudrun_reach(struct remote *r, const char *place, deadline t,
-                                          struct pd_err *e)
-{
-    struct cloudrun *b = self(r);
-    char id[RENTED_ID], link[33];
-    struct cloudrun_execution now;
-    struct pd_err why;
-
-    if (rented_place_read(place, id, link, e) < 0 || open_keys(b, e) < 0)
-        return NULL;
-    if (b->board < 0)
-        b->board = switchboard_join(b->listen, link, t, e);
-    struct byte_stream *s = b->board >= 0 ? take_call(b, t, e) : NULL;
-    if (s)
-        return s;
-
-    /* Does it not call because it cannot, or because it is no more? */
-    int r2 = read_one(b, id, &now, deadline_in(LOOK_WAIT), &why);
-    if (r2 < 0 && why.code == PD_NOT_FOUND)
-        pd_fail(e, PD_LOST, "%s", why.msg);
-    else if (r2 == 0 && now.over)
-        pd_fail(e, PD_LOST, "%s", now.why);
-    return NULL;
-}
-
 /* ---- settings ---- */
 
 static int check_spec(const struct remote *r, const struct spec *s, struct pd_err *e)
@@ -636,7 +516,10 @@ static int cloudrun_check(struct remote *r, remote_tell *tell, void *context, de
         return -1;
     tell(context, "image", b->job.image);
     tell(context, "service_account", b->job.account[0] ? b->job.account : "the project's default");
-    tell(context, "calls", b->call);
+    if (b->bucket[0])
+        tell(context, "bucket", b->bucket);
+    else
+        tell(context, "calls", b->call);
     return search(b, &s, t, e);
 }
 
@@ -647,30 +530,24 @@ static const char *given(const struct broker_config *c, const char *word, const 
     return value[0] ? value : other && other[0] ? other : otherwise;
 }
 
-static int read_settings(struct cloudrun *b, const struct broker_config *c, struct pd_err *e)
+/* The variable of older programs names a bucket that is for something else where boxes call. */
+static const char *read_bucket(const struct broker_config *c)
 {
-    const char *life = broker_setting(c, "max_life_s");
-    const char *endpoint = given(c, "endpoint", "CLOUDSDK_API_ENDPOINT_OVERRIDES_RUN", ENDPOINT);
+    return broker_setting(c, "listen")[0] ? broker_setting(c, "bucket")
+                                          : given(c, "bucket", "SANDBOX_GCS_BUCKET", "");
+}
+
+/* Where boxes call. */
+static int read_call(struct cloudrun *b, struct pd_err *e)
+{
     struct caller caller;
     struct pd_err why;
 
-    b->place = (struct cloudrun_place){.project = given(c, "project", "SANDBOX_GCP_PROJECT", ""),
-                                       .region = given(c, "region", "SANDBOX_GCP_REGION", REGION),
-                                       .job = broker_setting(c, "job")};
-    b->container = broker_setting(c, "container");
-    b->listen = broker_setting(c, "listen");
-    b->call = broker_setting(c, "call")[0] ? broker_setting(c, "call") : b->listen;
-    b->life = LIFE_S;
-    if (cloudrun_check_place(&b->place, e) < 0 ||
-        rented_url_read("cloudrun_endpoint", endpoint, &b->url, e) < 0)
-        return -1;
-    if (b->url.path[0])
-        return pd_fail(e, PD_INVALID, "cloudrun_endpoint = %.80s: use https://HOST without a path",
-                       endpoint);
     if (!b->listen[0])
         return pd_fail(e, PD_INVALID,
                        "provider cloudrun needs cloudrun_listen: boxes call there, because nobody "
-                       "can connect to them; use ADDRESS:PORT, such as 0.0.0.0:7443");
+                       "can connect to them; use ADDRESS:PORT, such as 0.0.0.0:7443. Where no "
+                       "network leads here, name a bucket instead: cloudrun_bucket");
     if (switchboard_check(b->listen, &why) < 0)
         return pd_fail(e, PD_INVALID, "cloudrun_listen: %s", why.msg);
     if (caller_read_place(b->call, &caller, NULL) < 0)
@@ -678,6 +555,36 @@ static int read_settings(struct cloudrun *b, const struct broker_config *c, stru
     if (!strcmp(caller.host, "0.0.0.0") || !strcmp(caller.host, "::"))
         return pd_fail(e, PD_INVALID,
                        "cloudrun_call: say what boxes call to reach %.80s: HOST:PORT", b->listen);
+    return 0;
+}
+
+static int read_settings(struct cloudrun *b, const struct broker_config *c, struct pd_err *e)
+{
+    const char *life = broker_setting(c, "max_life_s");
+    const char *endpoint = given(c, "endpoint", "CLOUDSDK_API_ENDPOINT_OVERRIDES_RUN", ENDPOINT);
+
+    b->place = (struct cloudrun_place){.project = given(c, "project", "SANDBOX_GCP_PROJECT", ""),
+                                       .region = given(c, "region", "SANDBOX_GCP_REGION", REGION),
+                                       .job = broker_setting(c, "job")};
+    b->container = broker_setting(c, "container");
+    b->listen = broker_setting(c, "listen");
+    b->call = broker_setting(c, "call")[0] ? broker_setting(c, "call") : b->listen;
+    b->bucket = read_bucket(c);
+    b->life = LIFE_S;
+    if (cloudrun_check_place(&b->place, e) < 0 ||
+        rented_url_read("cloudrun_endpoint", endpoint, &b->url, e) < 0)
+        return -1;
+    if (b->url.path[0])
+        return pd_fail(e, PD_INVALID, "cloudrun_endpoint = %.80s: use https://HOST without a path",
+                       endpoint);
+    if (b->bucket[0] && (b->listen[0] || b->call[0]))
+        return pd_fail(e, PD_INVALID,
+                       "cloudrun_bucket and cloudrun_listen or cloudrun_call: boxes either call or "
+                       "use a bucket; leave one of them away");
+    if (b->bucket[0] ? gcs_open(&b->gcs, b->bucket, broker_setting(c, "storage_endpoint"),
+                                broker_setting(c, "ca_file"), &b->login, e) < 0
+                     : read_call(b, e) < 0)
+        return -1;
     return life[0] ? parse_u64("cloudrun_max_life_s", life, LIFE_LEAST_S, LIFE_MOST_S, &b->life, e)
                    : 0;
 }
@@ -689,6 +596,7 @@ static void cloudrun_close(struct remote *r)
     if (!r)
         return;
     http_free(b->api);
+    gcs_close(&b->gcs);
     called_keys_free(b->keys);
     fd_done(&b->board);
     google_login_close(&b->login);
@@ -718,8 +626,9 @@ static struct remote *cloudrun_open(const struct broker_config *c, struct pd_err
 }
 
 static const char *const settings[] = {
-    "project", "region",     "endpoint", "job",        "container",        "listen", "call",
-    "network", "max_life_s", "ca_file",  "token_file", "credentials_file", NULL};
+    "project", "region",           "endpoint",   "job",     "container",  "listen",
+    "call",    "network",          "max_life_s", "ca_file", "token_file", "credentials_file",
+    "bucket",  "storage_endpoint", NULL};
 
 const struct remote_kind cloudrun_remote = {
     .name = "cloudrun",

@@ -80,6 +80,14 @@ void cloudrun_list_target(struct buf *out, const struct cloudrun_place *p, const
 
 /* ---- bodies ---- */
 
+static void write_variable(struct json *j, const char *name, const char *value)
+{
+    json_open(j, '{');
+    json_member_cstr(j, "name", name);
+    json_member_cstr(j, "value", value);
+    json_close(j, '}');
+}
+
 void cloudrun_run_body(struct buf *out, const struct cloudrun_plan *p)
 {
     struct json j = JSON_INIT(out);
@@ -100,10 +108,9 @@ void cloudrun_run_body(struct buf *out, const struct cloudrun_plan *p)
     json_close(&j, ']');
     json_key(&j, "env");
     json_open(&j, '[');
-    json_open(&j, '{');
-    json_member_cstr(&j, "name", p->variable);
-    json_member_cstr(&j, "value", p->value);
-    json_close(&j, '}');
+    write_variable(&j, p->variable, p->value);
+    if (p->more)
+        write_variable(&j, p->more, p->more_value);
     json_close(&j, ']');
     json_close(&j, '}');
     json_close(&j, ']');
@@ -167,6 +174,62 @@ int cloudrun_read_job(const void *json, size_t len, struct cloudrun_job *ret, st
                json_is_string(entry) ? json_string_value(entry) : "");
     ret->retries = number_of(task, "maxRetries");
     return 0;
+}
+
+/* The member of this name in a list of objects, or NULL. */
+static json_t *named(json_t *list, const char *member, const char *name)
+{
+    json_t *one;
+    size_t i;
+
+    json_array_foreach(list, i, one)
+    {
+        if (!strcmp(text_of(one, member), name))
+            return one;
+    }
+    return NULL;
+}
+
+/* A directory that becomes a word of a box's. */
+static bool is_directory(const char *path)
+{
+    size_t len = strlen(path);
+    return len > 1 && len < CLOUDRUN_MOUNT && path[0] == '/' && path[len - 1] != '/' &&
+           !strstr(path, "..") &&
+           strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./") ==
+               len;
+}
+
+int cloudrun_read_mount(const void *json, size_t len, const char *bucket, const char *container,
+                        char ret[CLOUDRUN_MOUNT], struct pd_err *e)
+{
+    auto_json *j = json_loadb(json, len, 0, NULL);
+    json_t *task = json_object_get(json_object_get(j, "template"), "template");
+    json_t *containers = json_object_get(task, "containers"), *volume;
+    json_t *c = container[0] ? named(containers, "name", container) : json_array_get(containers, 0);
+    size_t i;
+
+    json_array_foreach(json_object_get(task, "volumes"), i, volume)
+    {
+        json_t *gcs = json_object_get(volume, "gcs");
+        json_t *mount = named(json_object_get(c, "volumeMounts"), "name", text_of(volume, "name"));
+        const char *path = text_of(mount, "mountPath");
+        if (strcmp(text_of(gcs, "bucket"), bucket) != 0 || !mount)
+            continue;
+        if (json_is_true(json_object_get(gcs, "readOnly")))
+            return pd_fail(e, PD_INVALID, "the job has the bucket '%.80s' only to read", bucket);
+        if (!is_directory(path))
+            return pd_fail(e, PD_INVALID,
+                           "the job has the bucket '%.80s' at '%.80s': use a plain path of at most "
+                           "%u characters",
+                           bucket, path, CLOUDRUN_MOUNT - 1);
+        snprintf(ret, CLOUDRUN_MOUNT, "%s", path);
+        return 0;
+    }
+    return pd_fail(e, PD_INVALID,
+                   "no volume of the job is the bucket '%.80s' (cloudrun_bucket): add one of Cloud "
+                   "Storage and mount it in the container",
+                   bucket);
 }
 
 /* "label=OWNER/BOX" among the arguments of its containers. */

@@ -32,6 +32,7 @@ struct cloudrun_plan {
     const char *container;    /* or "": the only one */
     const char *const *words; /* up to a NULL */
     const char *variable, *value;
+    const char *more, *more_value; /* another variable, or NULL */
     uint64_t timeout_s;
 };
 void cloudrun_run_body(struct buf *out, const struct cloudrun_plan *p);
@@ -43,6 +44,11 @@ struct cloudrun_job {
     uint64_t retries;
 };
 int cloudrun_read_job(const void *json, size_t len, struct cloudrun_job *ret, struct pd_err *e);
+/* Where a container of a job ("": its first) sees this bucket: a directory. PD_INVALID says that it
+ * does not, or that it could not write there. */
+#define CLOUDRUN_MOUNT 64u
+int cloudrun_read_mount(const void *json, size_t len, const char *bucket, const char *container,
+                        char ret[CLOUDRUN_MOUNT], struct pd_err *e);
 
 struct cloudrun_execution {
     char id[CLOUDRUN_ID];

@@ -33,6 +33,7 @@
 #define LINK_PATIENCE  (30 * NS_PER_S)
 #define CALL_PATIENCE  (20 * NS_PER_S)
 #define LOOK_PATIENCE  (5 * NS_PER_S)
+#define SWEEP_PATIENCE NS_PER_S
 #define LOOK_LEAST     NS_PER_S
 #define LOOK_MOST      (300 * NS_PER_S)
 
@@ -81,6 +82,7 @@ struct sweep {
     bool
         dead; /* its keeper is gone: all go that nobody holds, and not only those without a place */
     bool found, failed;
+    deadline until; /* no further one is begun then, or when the keeper asks for something */
 };
 
 /* A box whose watch lives may be the next keeper's. */
@@ -91,6 +93,14 @@ static bool is_somebodys(const struct sweep *w, const char *box)
                    : door_is_there(&b->places, box);
 }
 
+/* Each may take seconds, and a request waits for all: the rest is found by the next look. */
+static bool is_long(const struct sweep *w)
+{
+    struct pollfd request = {.fd = w->broker->sock, .events = POLLIN};
+    return w->found && w->until != DEADLINE_NONE &&
+           (deadline_passed(w->until) || poll(&request, 1, 0) > 0);
+}
+
 static int sweep_one(void *context, const struct remote_state *s, struct pd_err *e)
 {
     struct sweep *w = context;
@@ -98,15 +108,17 @@ static int sweep_one(void *context, const struct remote_state *s, struct pd_err 
 
     if (is_somebodys(w, s->box))
         return 0;
+    if (is_long(w))
+        return pd_fail(e, PD_TIMEOUT, "there is more to end than there is time for");
     w->found = true;
     if (r->kind->end(r, w->instance, s->box, deadline_in(CALL_PATIENCE), e) < 0)
         w->failed = true;
     return 0;
 }
 
-static bool end_unheld(struct broker *b, const char *instance)
+static bool end_unheld(struct broker *b, const char *instance, deadline until)
 {
-    struct sweep w = {.broker = b, .instance = instance, .dead = true};
+    struct sweep w = {.broker = b, .instance = instance, .dead = true, .until = until};
     struct pd_err e;
     return b->kind->each(b->remote, instance, sweep_one, &w, deadline_in(CALL_PATIENCE), &e) == 0 &&
            !w.failed;
@@ -115,13 +127,14 @@ static bool end_unheld(struct broker *b, const char *instance)
 static void end_instance(const char *instance, void *arg)
 {
     struct broker *b = arg;
-    if (end_unheld(b, instance))
+    if (end_unheld(b, instance, deadline_in(SWEEP_PATIENCE)))
         doors_remove(b->config->state_dir, instance);
 }
 
 static void end_orphans(struct broker *b)
 {
-    struct sweep w = {.broker = b, .instance = b->config->instance};
+    struct sweep w = {
+        .broker = b, .instance = b->config->instance, .until = deadline_in(SWEEP_PATIENCE)};
     struct pd_err e;
     int r = b->kind->each(b->remote, w.instance, sweep_one, &w, deadline_in(LOOK_PATIENCE), &e);
 
@@ -423,7 +436,7 @@ void remote_serve(const struct broker_config *c, int sock, int init_fd, int box_
     }
 
     /* The keeper is gone, and with it the owner of every box that nobody holds for the next one. */
-    if (set_up(&b, &e) == 0 && end_unheld(&b, c->instance))
+    if (set_up(&b, &e) == 0 && end_unheld(&b, c->instance, DEADLINE_NONE))
         doors_leave(&b.places, c->state_dir, c->instance);
     remote_close(b.remote);
     fd_done(&b.places.dir);

@@ -10,5 +10,8 @@ int init_image_open(struct pd_err *e);
 int init_image_open_file(struct pd_err *e);
 /* paddock-box in the same way, which is put into boxes on other machines. */
 int box_image_open_file(struct pd_err *e);
+/* Where `paddock backend` lends it to the programs that come in its place: a broker's own number
+ * for it (BROKER_BOX_FD). */
+#define BOX_LENT_FD 5
 /* One that can be run, and not read. */
 int box_image_open(struct pd_err *e);

@@ -69,7 +69,7 @@ def rounds():
             continue
         if NIGHT and provider in ELSEWHERE:
             yield from ((provider, "api", name) for name in FAR)
-            if provider in ("e2b", "daytona", "cloudrun"):
+            if provider != "far":
                 yield from ((provider, "api", name) for name in CODE)
         elif NIGHT:
             # Where usage is not told, no shell is prepared; E2B's sandboxes have profile dev.

@@ -347,6 +347,16 @@ def test_a_check_tries_all_of_it(landlord, tmp_path):
     assert status == 0 and "key is accepted" in text and "\nlink " in text and "\nended " in text, text
     landlord.await_none("the check has ended what it made")
 
+    # By the command it puts the static program there, which runs in any image, and not the one of its own build.
+    config = tmp_path / "paddock.conf"
+    config.write_text("".join(f"{name} = {value}\n" for name, value in landlord.settings().items()))
+    done = subprocess.run([paddock.PADDOCK, "backend", "check", "daytona", "--config", config], capture_output=True, text=True,
+                          check=False, timeout=paddock.seconds(60), env=paddock.clean_environment({}))
+    assert done.returncode == 0 and "\nlink " in done.stdout, done
+    static = (paddock.TOP / "build/src/paddock-box").read_bytes()
+    assert any(content == static for content in list(landlord.sandboxes.values())[-1].put), "what was put there is the static one"
+    landlord.await_none("it has ended what it made")
+
     wrong = tmp_path / "key"
     wrong.write_text("dtn_" + "0" * 64)
     for says, more in ((("daytona_api_key_file", "401"), {"daytona_api_key_file": str(wrong)}),

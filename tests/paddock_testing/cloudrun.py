@@ -8,7 +8,7 @@ server. It judges requests, and its own answers, by Google's discovery document 
 - lists have two entries a page, unless told;
 - it loses requests and answers, and throttles, where a test says so: `faults[ACTION]` is a list of "before" (it never
   arrives), "after" (done, and no answer), "throttle", "fail"; each is used once. ACTION is the end of the method's id:
-  run, get, list, cancel, delete, token, operation.
+  run, get, list, cancel, delete, token, operation; and those of its bucket (bucket.py), which its tasks have mounted.
 
 `asked` has (ACTION, body) of all that was asked for, `wrong` what was wrong with any of it."""
 
@@ -27,12 +27,13 @@ import threading
 import time
 import urllib.parse
 
-from . import google_api
+from . import bucket, google_api
 from . import run as paddock
 from . import task as tasks
 from .server import free_port
 
 PROJECT, NUMBER, REGION, JOB = "paddock-test", "123456789012", "europe-west1", "boxes"
+MOUNT = "/links"  # where a task has the bucket
 PARENT = f"projects/{PROJECT}/locations/{REGION}"
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
@@ -43,7 +44,7 @@ def why_not():
     program = paddock.TOP / "build" / "src" / "paddock-box"
     if not can_call(program):
         return "paddock-box was built without BearSSL"
-    return google_api.why_not("run.v2.json")
+    return google_api.why_not("run.v2.json") or google_api.why_not("storage.v1.json")
 
 
 def can_call(program):
@@ -101,6 +102,7 @@ class CloudRun:
         self.api = google_api.Api("run.v2.json")
         self.dir = tempfile.mkdtemp(prefix="paddock-cloudrun-")
         self.account = Account(self.dir)
+        self.bucket = bucket.Bucket(self.dir)
         self.lock = threading.RLock()
         self.executions, self.tokens, self.asked, self.wrong, self.faults = {}, {}, [], [], {}
         self.subject, self.federated = "ey." + secrets.token_urlsafe(60), set()
@@ -117,7 +119,7 @@ class CloudRun:
             def serve(self):
                 outer.serve(self)
 
-            do_GET = do_POST = do_DELETE = serve
+            do_GET = do_POST = do_DELETE = do_PUT = serve
 
             def log_message(self, *_args):
                 pass
@@ -134,11 +136,12 @@ class CloudRun:
         self.account.write(self.account_file, self.url + "/token")
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
-    def settings(self):
+    def settings(self, by_bucket=False):
         """Of a server that uses it."""
+        way = ({"cloudrun_bucket": bucket.NAME, "cloudrun_storage_endpoint": self.url} if by_bucket else
+               {"cloudrun_listen": f"{self.address}:{free_port()}"})
         return {"cloudrun_project": PROJECT, "cloudrun_region": REGION, "cloudrun_job": JOB, "cloudrun_endpoint": self.url,
-                "cloudrun_listen": f"{self.address}:{free_port()}", "cloudrun_network": "isolated",
-                "cloudrun_credentials_file": self.account_file}
+                "cloudrun_network": "isolated", "cloudrun_credentials_file": self.account_file, **way}
 
     # ---- requests ----
 
@@ -148,9 +151,10 @@ class CloudRun:
         query = dict(urllib.parse.parse_qsl(url.query))
         method = self.api.find(request.command, url.path)
         action = (method["id"].rsplit(".", 1)[-1] if method else url.path.rsplit("/", 1)[-1])
-        action = "operation" if "/operations/" in url.path else action
+        action = bucket.Bucket.action(request.command, url.path) or ("operation" if "/operations/" in url.path else action)
         with self.lock:
-            self.asked.append((action, data))
+            if not action.startswith("bucket-"):  # these are many
+                self.asked.append((action, data))
             fault = self.faults[action].pop(0) if self.faults.get(action) else ""
         if fault == "before":
             request.close_connection = True
@@ -161,7 +165,7 @@ class CloudRun:
             return
         if action == "run":
             time.sleep(self.delay)
-        status, answer = self.act(request, method, url.path, query, data)
+        status, answer = self.act(request, method, url.path, query, data, action)
         if fault == "after":
             request.close_connection = True
             return
@@ -169,7 +173,7 @@ class CloudRun:
 
     @staticmethod
     def answer(request, status, body, headers=None):
-        data = json.dumps(body).encode()
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
         with contextlib.suppress(OSError):
             request.send_response(status)
             for name, value in {"Content-Type": "application/json; charset=UTF-8", **(headers or {})}.items():
@@ -178,7 +182,7 @@ class CloudRun:
             request.end_headers()
             request.wfile.write(data)
 
-    def act(self, request, method, path, query, data):
+    def act(self, request, method, path, query, data, action):
         if path == "/token":
             return self.exchange(request, data)
         if path == "/sts":
@@ -195,6 +199,10 @@ class CloudRun:
         token = (request.headers.get("Authorization") or "").removeprefix("Bearer ")
         if self.tokens.get(token, 0) < time.time():
             return 401, error(401, "Request had invalid authentication credentials.", "UNAUTHENTICATED")
+        if action.startswith("bucket-"):
+            status, answer, wrong = self.bucket.carry_out(action, path, query, data)
+            self.note(*wrong)
+            return status, answer
         if not method:
             self.note(f"{request.command} {path} is no method")
             return 404, error(404, "Not found.", "NOT_FOUND")
@@ -308,7 +316,9 @@ class CloudRun:
     def tell_job(self):
         return {"name": f"{PARENT}/jobs/{JOB}", "uid": "u", "generation": "1", "launchStage": "GA",
                 "template": {"taskCount": 1, "parallelism": 1, "template": {
-                    "containers": [{"image": "europe-west1-docker.pkg.dev/p/r/box:1", "name": "box-1"}],
+                    "containers": [{"image": "europe-west1-docker.pkg.dev/p/r/box:1", "name": "box-1",
+                                    "volumeMounts": [{"name": "links", "mountPath": MOUNT}]}],
+                    "volumes": [{"name": "links", "gcs": {"bucket": bucket.NAME, "mountOptions": ["uid=60001", "gid=60001"]}}],
                     "maxRetries": 0, "timeout": "600s", "serviceAccount": "nobody@x.iam.gserviceaccount.com",
                     "executionEnvironment": "EXECUTION_ENVIRONMENT_GEN2", **self.job}}}
 
@@ -318,7 +328,8 @@ class CloudRun:
         with self.lock:
             self.count += 1
             environment = {v["name"]: v["value"] for v in container["env"]}
-            task = tasks.Task(container["args"], {"CLOUD_RUN_JOB": JOB, "CLOUD_RUN_TASK_INDEX": "0", **environment}, self.dir)
+            task = tasks.Task(container["args"], {"CLOUD_RUN_JOB": JOB, "CLOUD_RUN_TASK_INDEX": "0", **environment}, self.dir,
+                              mount=(self.bucket.dir, MOUNT))
             one = Execution(self.count, overrides, task)
             self.executions[one.id] = one
         return self.tell_operation(one, vague=self.vague > 0)

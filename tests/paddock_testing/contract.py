@@ -86,6 +86,8 @@ def double(name):
 def elsewhere_settings(name):
     if name == "kubernetes":
         return {"kubernetes_config": double(name).config, "kubernetes_box_image": "test/paddock-box:1", "default_image": "debian:12"}
+    if name == "cloudrun" and os.environ.get("PADDOCK_TEST_BY_BUCKET"):
+        return double(name).settings(by_bucket=True)
     return double(name).settings()
 
 

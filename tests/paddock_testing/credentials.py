@@ -10,7 +10,7 @@ from pathlib import Path
 from . import host
 
 PAGE = os.sysconf("SC_PAGESIZE")
-MAY = ("paddock-remote", "paddock-carrier", "paddock-broker")
+MAY = ("paddock-remote", "paddock-carrier", "paddock-broker", "paddock-letters")
 
 
 def runs_of(pagemap, first, last):

@@ -90,6 +90,7 @@ class Sandbox:
         self.made = self.seen = time.monotonic()
         self.gone = None  # when it was deleted
         self.open = 0  # previews
+        self.put = []  # what files of it were made of
         self.task = None
         threading.Thread(target=self.start, daemon=True).start()
 
@@ -195,6 +196,7 @@ class Sandbox:
         parts = {p.get_param("name", header="content-disposition"): p.get_payload(decode=True) for p in form.iter_parts()}
         for number in range(len(parts) // 2):
             path = parts[f"files[{number}].path"].decode()
+            self.put.append(parts[f"files[{number}].file"])
             done = self.enter("sh", "-c", 'mkdir -p "$(dirname "$1")" && cat >"$1"', "sh", path, input=parts[f"files[{number}].file"],
                               capture_output=True)
             if done.returncode:

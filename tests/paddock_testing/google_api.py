@@ -40,7 +40,7 @@ class Api:
         for method in node.get("methods", {}).values():
             # A part of a path is one part: flatPath has a name for each.
             pattern = "".join("([^/:]+)" if part.startswith("{") else re.escape(part)
-                              for part in re.split(r"(\{[^}]*\})", method["flatPath"]))
+                              for part in re.split(r"(\{[^}]*\})", method.get("flatPath") or method["path"]))
             yield method, re.compile("/" + pattern)
         for child in node.get("resources", {}).values():
             yield from self._walk(child)

@@ -37,6 +37,8 @@ ln -s pts/ptmx dev/ptmx
 ln -s /proc/self/fd dev/fd
 mount -t proc -o nosuid,nodev,noexec proc proc
 cp "$2" box
+if [ -n "${SEEN_AT:-}" ]; then mkdir -p ".$SEEN_AT"; mount --bind "$SEEN" ".$SEEN_AT"; fi
+unset SEEN SEEN_AT
 cd /
 root=$1
 shift 2
@@ -74,9 +76,9 @@ def _ip(*words):
 
 
 class Task:
-    """Runs from the start on. `address` is where its port is."""
+    """Runs from the start on. `address` is where its port is. `mount`: (a directory of this machine, where it sees it)."""
 
-    def __init__(self, words, environment, directory, program=PROGRAM):
+    def __init__(self, words, environment, directory, program=PROGRAM, mount=("", "")):
         with _lock:
             number = next(_numbers)
         low = _place()
@@ -90,7 +92,7 @@ class Task:
                 ["ip", "netns", "exec", self.name, "unshare", "--mount", "--pid", "--ipc", "--uts", "--fork",
                  "--kill-child", "--", "sh", "-euc", INSIDE, "task", self.root, program, *words],
                 env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "CAPABILITIES": "-all,+" + CAPABILITIES.replace(",", ",+"),
-                     **environment},
+                     "SEEN": mount[0], "SEEN_AT": mount[1], **environment},
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
     def _plug_in(self):

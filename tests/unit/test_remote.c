@@ -41,6 +41,7 @@ struct engine {
     bool fail_link;
     bool watches_stay; /* and do not end with their broker, as the tests' own do */
     bool refuse;
+    unsigned end_ms; /* how long an end takes */
 };
 
 static struct engine *engine;
@@ -123,6 +124,7 @@ static int end(struct remote *r, const char *instance, const char *box, deadline
                struct pd_err *e)
 {
     (void)r, (void)t, (void)e;
+    usleep(1000 * engine->end_ms);
     for (struct row *row; (row = row_of(instance, box));) {
         row->there = false;
         engine->ended++;
@@ -493,6 +495,36 @@ static void test_the_boxes_of_a_dead_keeper_are_ended_by_the_next(void **state)
     stop(&next, false);
 }
 
+/* Nobody waits for the ends of many: a request is answered, and then it goes on. */
+static void test_many_that_were_left_hold_up_no_request(void **state)
+{
+    struct rig *r = *state, next = {.sock = -1};
+    struct spec s = good();
+    char name[16];
+
+    start(r, "abc");
+    assert_int_equal(build(r, "one", &s), WIRE_BUILT);
+    stop(r, true);
+    for (unsigned i = 0; i < ROWS - 4; i++) {
+        snprintf(name, sizeof name, "b%u", i);
+        add_row("abc", name);
+    }
+
+    engine->end_ms = 300;
+    memcpy(next.dir, r->dir, sizeof next.dir);
+    start(&next, "def");
+    assert_int_equal(build(&next, "mine", &s), WIRE_BUILT);
+    assert_true(there() > 2);
+    engine->end_ms = 1;
+    deadline t = deadline_in(PATIENCE);
+    while (there() > 1 && !deadline_passed(t))
+        usleep(10000);
+    assert_int_equal(there(), 1);
+    assert_non_null(row_of("def", "mine"));
+    stop(&next, false);
+    assert_int_equal(there(), 0);
+}
+
 static void test_what_no_box_elsewhere_has_is_refused(void **state)
 {
     struct rig *r = *state;
@@ -602,6 +634,7 @@ int main(void)
         RIG(test_a_box_that_comes_late_is_found),
         RIG(test_a_box_whose_watch_lives_is_left_to_the_next_keeper),
         RIG(test_the_boxes_of_a_dead_keeper_are_ended_by_the_next),
+        RIG(test_many_that_were_left_hold_up_no_request),
         RIG(test_what_no_box_elsewhere_has_is_refused),
         cmocka_unit_test(test_names_are_labels_and_never_shared),
         cmocka_unit_test(test_settings_are_the_kinds_own),
