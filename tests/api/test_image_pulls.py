@@ -370,7 +370,7 @@ def test_slow_pulls_keep_nobody_from_the_rest(own, client, hold, name):
 
 def test_pulls_at_the_limit_against_the_end_of_who_waits(own, client, hold, name):
     """Three are under way, three sandboxes wait for their turn and are deleted just as it comes."""
-    for _ in range(paddock.rounds(1, 100)):
+    for _ in range(paddock.rounds(1, 20)):
         hold.go.clear()
         registry_copy(hold.registry, name)
         answers = []

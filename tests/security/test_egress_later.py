@@ -236,7 +236,7 @@ def test_two_that_give_the_first_rules_at_once(server, client):
 
 def test_first_rules_against_a_kill_of_the_server(server, client):
     """Whatever of them was written down when it was killed: the next server tells what the gate does, and they can be given."""
-    count = rounds(2, 100)
+    count = rounds(2, 60)
     for i in range(count):
         s = create(server.client())
         begun = threading.Event()
