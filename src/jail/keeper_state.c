@@ -416,17 +416,22 @@ static int lock_place(const char *path)
     return fd_take(&fd);
 }
 
-/* The socket is its owner's before anybody can connect to it: a daemon that waits for this keeper
- * takes a refused connection for one that is not there yet, and a missing permission for good. */
+/* The socket is its owner's before it has its name: a daemon that waits for this keeper takes a
+ * refused connection for one that is not there yet, and a missing permission for good. And nobody
+ * else is let in who came when its mode was not set yet: the kernel looks at the mode first, and
+ * whether somebody listens after that. */
 static int listen_at(const char *path, uid_t owner, struct pd_err *e)
 {
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    struct sockaddr_un a = {.sun_family = AF_UNIX}, unnamed;
+    size_t len = strlen(path);
 
-    if (strlen(path) >= sizeof a.sun_path)
+    if (!len || len >= sizeof a.sun_path)
         return pd_fail(e, PD_INVALID, "--socket: '%.100s' is longer than %zu bytes", path,
                        sizeof a.sun_path - 1);
 
-    memcpy(a.sun_path, path, strlen(path) + 1);
+    memcpy(a.sun_path, path, len + 1);
+    unnamed = a;
+    unnamed.sun_path[len - 1] = path[len - 1] == '~' ? '+' : '~';
     auto_fd fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return pd_fail_sys(e, "make a socket");
@@ -436,22 +441,27 @@ static int listen_at(const char *path, uid_t owner, struct pd_err *e)
     if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0)
         return pd_fail(e, PD_CONFLICT, "another keeper listens on %s", path);
 
+    bool nobody = errno == ECONNREFUSED;
     struct stat st;
-    if (errno == ECONNREFUSED && lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
-        unlink(path);
+    if (lstat(path, &st) == 0 && (!nobody || !S_ISSOCK(st.st_mode))) {
+        errno = EADDRINUSE;
+        return pd_fail_sys(e, "make a socket at %s", path);
+    }
+    if (lstat(unnamed.sun_path, &st) == 0 && S_ISSOCK(st.st_mode))
+        (void)unlink(unnamed.sun_path);
 
-    mode_t old = umask(0111);
-    int bound = bind(fd, (struct sockaddr *)&a, sizeof a);
+    mode_t old = umask(0177);
+    int bound = bind(fd, (struct sockaddr *)&unnamed, sizeof unnamed);
     umask(old);
     if (bound < 0)
         return pd_fail_sys(e, "make a socket at %s", path);
 
-    if (owner && lchown(path, owner, (gid_t)-1) < 0)
+    if (owner && lchown(unnamed.sun_path, owner, (gid_t)-1) < 0)
         return pd_fail_sys(e, "hand %s to uid %u", path, (unsigned)owner);
-    if (fchmodat(AT_FDCWD, path, 0600, AT_SYMLINK_NOFOLLOW) < 0)
-        return pd_fail_sys(e, "close %s to others", path);
     if (listen(fd, 128) < 0)
         return pd_fail_sys(e, "listen on %s", path);
+    if (rename(unnamed.sun_path, path) < 0)
+        return pd_fail_sys(e, "give the socket its name %s", path);
 
     return fd_take(&fd);
 }
