@@ -84,7 +84,7 @@ export function imagesPage(main, _, me) {
     if (now === drawn) return;
     drawn = now;
     fill(body, images.map((image) => el('tr', {}, el('td.wide', {}, image.names.join(', ') || '-'), el('td.mono', { title: image.id }, short(image.id)),
-      el('td.mono', {}, [...image.entrypoint, ...image.cmd].join(' ') || '-'), el('td', {}, image.layers.length), el('td', {}, bytes(image.size_bytes)), el('td', {}, time(image.used_at)),
+      el('td.mono', {}, [...image.entrypoint, ...image.cmd].join(' ') || '-'), el('td', {}, image.layers.length), el('td', {}, bytes(image.size_bytes)), el('td', { title: time(image.used_at) }, time(image.used_at).slice(0, 16)),
       el('td', {}, button('New sandbox', `New sandbox of ${nameOf(image)}`, () => use(image)), isAdmin && button('Remove', `Remove ${nameOf(image)}`, () => remove(image))))),
     !images.length && el('tr', {}, el('td.empty', { colspan: '7' }, 'None yet: fetch one, or make a sandbox of one.')));
   }
