@@ -7,6 +7,8 @@ import { tableOf } from './tabs.js';
 
 const ROLES = [['operator', "works with the tenant's sandboxes"], ['reader', 'looks, and nothing else'], ['admin', 'changes what concerns all tenants, too']];
 
+const minute = (at) => el('td', { title: time(at) }, time(at).slice(0, 16));
+
 function stateOf(k) {
   if (k.revoked_at) return `× revoked ${time(k.revoked_at)}`;
   if (!k.expires_at) return '● valid';
@@ -14,7 +16,7 @@ function stateOf(k) {
 }
 
 export function keysPage(main, _, me) {
-  const [table, body] = tableOf('Keys', ['ID', 'Tenant', 'Label', 'Role', 'Made', 'Last used', 'Logged in', 'State', 'Actions']);
+  const [table, body] = tableOf('Keys', ['ID', 'Tenant', 'Label', 'Role', 'Made', 'Last used', 'Logins', 'State', 'Actions']);
   const shown = el('div', { role: 'status' });
   fill(main, el('div.row', {}, el('h1', {}, 'Keys'), el('span.grow', {}), el('button.main', { type: 'button', onclick: () => attempt(make) }, 'New key')), shown, table,
     asCode([{ method: 'GET', path: '/v1/keys' }]));
@@ -51,8 +53,8 @@ export function keysPage(main, _, me) {
 
   async function show() {
     const { keys } = await get('/v1/keys');
-    fill(body, keys.map((k) => el('tr', {}, el('td.mono', {}, k.id), el('td', {}, k.tenant), el('td', {}, k.label ?? '-'), el('td', {}, k.role), el('td', {}, time(k.created_at)),
-      el('td', {}, time(k.last_used_at)), el('td', {}, k.logins || '-'), el(stateOf(k).startsWith('●') ? 'td.state.running' : 'td.state.gone', {}, stateOf(k)),
+    fill(body, keys.map((k) => el('tr', {}, el('td.mono', {}, k.id), el('td', {}, k.tenant), el('td', {}, k.label ?? '-'), el('td', {}, k.role), minute(k.created_at),
+      minute(k.last_used_at), el('td', {}, k.logins || '-'), el(stateOf(k).startsWith('●') ? 'td.state.running' : 'td.state.gone', {}, stateOf(k)),
       el('td', {}, !k.revoked_at && el('button.quiet', { type: 'button', 'aria-label': `Revoke ${k.id}`, onclick: () => revoke(k) }, 'Revoke')))));
   }
 
