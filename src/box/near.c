@@ -5,6 +5,8 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/parse.h"
+#include "box/guard.h"
+#include "box/keep.h"
 #include "box/stand_in.h"
 #include "wire/msg.h"
 
@@ -41,13 +43,26 @@ static int read_secret(struct near_secret *ret)
     return read(from, ret, sizeof *ret) == (ssize_t)sizeof *ret ? 0 : -1;
 }
 
+static int work(void *context)
+{
+    struct pd_err e;
+    prctl(PR_SET_NAME, "paddock-standin", 0, 0, 0);
+    return stand_in_run(context, &e) < 0 ? 1 : 0;
+}
+
+static uint64_t progress(void *context)
+{
+    const struct stand_in_config *c = context;
+    return keep_count(c->keep);
+}
+
 int near_main(int argc, char **argv)
 {
     struct near_secret secret;
     struct pd_err e;
     uint64_t parent = 0;
 
-    prctl(PR_SET_NAME, "paddock-standin", 0, 0, 0);
+    prctl(PR_SET_NAME, "paddock-guard", 0, 0, 0);
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     (void)signal(SIGPIPE, SIG_IGN);
@@ -59,9 +74,11 @@ int near_main(int argc, char **argv)
                                 .control = NEAR_CONTROL,
                                 .lease = secret.lease,
                                 .budget = BUDGET,
+                                .lowest = NEAR_CONTROL + NEAR_FDS,
                                 .dial = dial,
                                 .up = tell_up};
     memcpy(c.who.key, secret.key, sizeof c.who.key);
     explicit_bzero(&secret, sizeof secret);
-    return stand_in_run(&c, &e) < 0 ? 1 : 0;
+    c.keep = keep_new();
+    return c.keep && guard_run(work, progress, &c) == 0 ? 0 : 1;
 }

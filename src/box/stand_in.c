@@ -10,8 +10,7 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
-#include "box/stand_in_commands.h"
-#include "box/streams.h"
+#include "box/stand_in_state.h"
 #include "link/kind.h"
 
 #include <errno.h>
@@ -26,32 +25,8 @@
 #define GREET_TIME  (10 * NS_PER_S)
 #define PAUSE_FIRST (NS_PER_S / 4)
 #define PAUSE_MOST  (30 * NS_PER_S)
-
-struct stand_in {
-    const struct stand_in_config *config;
-    struct link *link;
-    struct streams streams;
-    struct commands commands;
-    struct buf facts; /* the payload of FACTS, or empty */
-    uint64_t epoch;   /* of the daemon */
-    bool syncing;     /* a list is not complete */
-    struct wire_id sync_id;
-    bool full; /* the control socket: ask poll for room */
-
-    int fd;      /* the connection, or -1 */
-    bool greets; /* it has not proved itself */
-    bool was_up; /* a link was, once */
-    struct greeting greeting;
-    deadline until; /* of the greeting */
-    deadline next;  /* attempt to connect */
-    uint64_t pause;
-
-    struct frame in;
-    struct pollfd *polls;
-    size_t polls_room;
-    bool over;
-    struct pd_err *why;
-};
+#define RECORD_MAX  (16u << 20)
+#define CLOSING_MAX (1u << 20)
 
 /* ---- the connection ---- */
 
@@ -467,18 +442,42 @@ static bool may_hear(const struct stand_in *s)
     return !s->full && !s->syncing && link_has_room(s->link, WIRE_PAYLOAD_MAX);
 }
 
+/* The next frame, and what comes of it. Where something is kept it is taken away when that is, and
+ * one that the dead one had not taken away any more is not heard again. As wire_recv. */
+static int hear_frame(struct stand_in *s, struct pd_err *e)
+{
+    int control = s->config->control;
+    bool keeps = s->config->keep;
+    int r = keeps ? wire_peek(control, &s->in, e) : wire_recv(control, &s->in, 0, e);
+    if (keeps && r < 0 && e->code == PD_CAPACITY && s->in.head.type)
+        wire_skip(control);
+    if (r <= 0)
+        return r;
+
+    if (!s->marked || !frame_is_marked(&s->mark, &s->in))
+        dispatch(s, &s->in);
+    if (keeps) {
+        s->marked = true;
+        s->mark = frame_mark_of(&s->in);
+        if (stand_in_record(s) < 0)
+            return pd_fail(e, PD_LOST, "what is to be kept has no room");
+        wire_skip(control);
+        s->marked = false;
+    }
+    frame_reset(&s->in);
+    return 1;
+}
+
 /* -1 when nobody owns the box any more. */
 static int hear_daemon(struct stand_in *s)
 {
     for (int i = 0; i < TURN_FRAMES && may_hear(s); i++) {
         struct pd_err e;
-        int r = wire_recv(s->config->control, &s->in, 0, &e);
+        int r = hear_frame(s, &e);
         if (r < 0 && (e.code == PD_TIMEOUT || e.code == PD_CAPACITY))
             return 0;
         if (r <= 0)
             return -1;
-        dispatch(s, &s->in);
-        frame_reset(&s->in);
         tell_waiting(s);
     }
     return 0;
@@ -536,6 +535,8 @@ static int turn(struct stand_in *s)
     if ((s->greets && deadline_passed(s->until)) ||
         (s->fd >= 0 && !s->greets && link_tick(s->link, clock_now(), &e) < 0))
         hang_up(s);
+    if (stand_in_record(s) < 0)
+        return -1;
     speak(s);
     return 0;
 }
@@ -555,11 +556,15 @@ int stand_in_run(const struct stand_in_config *c, struct pd_err *e)
                          .facts = BUF_INIT(WIRE_PAYLOAD_MAX),
                          .fd = -1,
                          .in = FRAME_INIT,
+                         .streams = {.keep = c->keep, .closing = BUF_INIT(CLOSING_MAX)},
+                         .record = BUF_INIT(RECORD_MAX),
                          .why = e};
     if (!s.link || fd_set_nonblock(c->control) < 0) {
         link_free(s.link);
         return pd_fail(e, PD_CAPACITY, "no memory for a link");
     }
+    if (stand_in_recall(&s) < 0)
+        return pd_fail(e, PD_CAPACITY, "no memory for what was kept");
 
     link_set_lease(s.link, c->lease);
     pd_fail(e, PD_LOST, "nobody owns the box any more");
@@ -572,6 +577,7 @@ int stand_in_run(const struct stand_in_config *c, struct pd_err *e)
     link_free(s.link);
     frame_done(&s.in);
     buf_done(&s.facts);
+    buf_done(&s.record);
     free(s.polls);
     return 0;
 }

@@ -12,6 +12,7 @@
 #include "link/greeting.h"
 
 struct pd_err;
+struct keep;
 
 enum { STAND_IN_AGAIN = -1, STAND_IN_GONE = -2 };
 /* A new connection to the box, a stream socket that does not block; STAND_IN_AGAIN when there is
@@ -23,6 +24,8 @@ struct stand_in_config {
     int control;    /* init's end */
     uint32_t lease; /* s: how long the box waits for us */
     size_t budget;
+    struct keep *keep; /* what a stand-in before it has kept (keep.h), and it keeps; or NULL */
+    int lowest;        /* with `keep`: descriptors from here on are a stand-in's own */
     stand_in_dial *dial;
     void (*up)(void *context); /* when the link is there for the first time; or NULL */
     void *context;

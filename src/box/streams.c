@@ -7,6 +7,7 @@
 #include "base/banned.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "box/keep.h"
 #include "link/kind.h"
 
 #include <errno.h>
@@ -65,23 +66,32 @@ static int open_pair(const struct link_ref *r, int *ret_near, int *ret_far)
     }
 }
 
+static int make_room(struct streams *s)
+{
+    if (s->count < s->room)
+        return 0;
+    unsigned room = s->room ? 2 * s->room : 16;
+    struct stream *more = realloc(s->all, room * sizeof *more);
+    if (!more)
+        return -1;
+    s->all = more;
+    s->room = room;
+    return 0;
+}
+
 int streams_add(struct streams *s, uint32_t channel, int fd, unsigned ways, struct wire_id exec)
 {
     auto_fd own = fd;
-    if (s->count == s->room) {
-        unsigned room = s->room ? 2 * s->room : 16;
-        struct stream *more = realloc(s->all, room * sizeof *more);
-        if (!more)
-            return -1;
-        s->all = more;
-        s->room = room;
-    }
-    if (fd_set_nonblock(own) < 0)
+    int place = -1;
+    if (make_room(s) < 0 || (!s->keep && fd_set_nonblock(own) < 0))
+        return -1;
+    if (s->keep && (place = keep_place(s->keep)) < 0)
         return -1;
 
     s->all[s->count++] = (struct stream){.channel = channel,
                                          .fd = fd_take(&own),
                                          .exec = exec,
+                                         .place = place,
                                          .back = ways & LINK_BACK,
                                          .reads = ways & LINK_BACK,
                                          .writes = ways & LINK_AWAY};
@@ -132,10 +142,60 @@ int streams_open(struct streams *s, struct link *l, const struct link_msg *m, st
 
 /* ---- end ---- */
 
+/* A descriptor that a record speaks of stays until the next one: its number would be another's. */
+static void let_go(struct streams *s, struct stream *st)
+{
+    if (s->keep && st->fd >= 0 && buf_put(&s->closing, &st->fd, sizeof st->fd) == 0)
+        st->fd = -1;
+    fd_done(&st->fd);
+}
+
+static void close_those_let_go(struct streams *s)
+{
+    for (size_t at = 0; at < s->closing.len; at += sizeof(int)) {
+        int fd;
+        memcpy(&fd, s->closing.data + at, sizeof fd);
+        close(fd);
+    }
+    buf_clear(&s->closing);
+}
+
 static void forget(struct streams *s, struct stream *st)
 {
-    fd_done(&st->fd);
+    let_go(s, st);
+    if (s->keep)
+        keep_leave(s->keep, st->place);
     *st = s->all[--s->count];
+}
+
+/* Whether somebody else wanted a descriptor not to block can only be seen before: so that is asked
+ * again by whoever hears of an EXEC that is in no record. */
+void streams_recorded(struct streams *s)
+{
+    close_those_let_go(s);
+    for (unsigned i = 0; i < s->count; i++)
+        if (!s->all[i].begun) {
+            s->all[i].begun = true;
+            (void)fd_set_nonblock(s->all[i].fd);
+        }
+}
+
+int streams_recall(struct streams *s, struct link *l, const struct stream *st)
+{
+    const uint8_t *data;
+    size_t len;
+    if (make_room(s) < 0)
+        return -1;
+
+    s->all[s->count] = *st;
+    s->all[s->count++].begun = true;
+    (void)fd_set_nonblock(st->fd);
+    struct keep_place p = keep_claim(s->keep, st->place);
+    link_place(l, st->channel, p.written, p.start);
+    for (uint64_t at = p.start; (data = keep_bytes(s->keep, st->place, at, &len)); at += len)
+        if (link_put_again(l, st->channel, data, len) < 0)
+            return -1;
+    return 0;
 }
 
 void streams_close(struct streams *s, struct link *l, struct wire_id exec)
@@ -154,6 +214,8 @@ void streams_done(struct streams *s)
 {
     while (s->count)
         forget(s, &s->all[0]);
+    close_those_let_go(s);
+    buf_done(&s->closing);
     free(s->all);
     *s = (struct streams){.all = NULL};
 }
@@ -208,16 +270,42 @@ void streams_poll(const struct streams *s, const struct link *l, struct pollfd *
     }
 }
 
-/* From the command. */
-static void read_stream(struct stream *st, struct link *l)
+/* At most PIECE bytes, which are at *ret. */
+static ssize_t read_some(const struct streams *s, const struct stream *st, const struct link *l,
+                         size_t len, const uint8_t **ret)
 {
     static uint8_t piece[PIECE];
+    len = len < PIECE ? len : PIECE;
+    *ret = piece;
+    return s->keep ? keep_read(s->keep, st->place, st->fd, link_held(l, st->channel), len, ret)
+                   : read(st->fd, piece, len);
+}
+
+/* What drops is not counted for sure, and a pipe of pieces has room for fewer bytes. */
+static ssize_t write_some(const struct streams *s, const struct stream *st, const uint8_t *data,
+                          size_t len)
+{
+    if (s->keep && !st->drops)
+        return keep_write(s->keep, st->place, st->fd, data, len);
+
+    ssize_t n = write(st->fd, data, len);
+    if (n < 0 && errno == EAGAIN && st->drops)
+        n = (ssize_t)len;
+    if (s->keep && n > 0)
+        keep_wrote(s->keep, st->place, (size_t)n);
+    return n;
+}
+
+/* From the command. */
+static void read_stream(struct streams *s, struct stream *st, struct link *l)
+{
+    const uint8_t *piece;
     for (;;) {
         size_t room = link_room(l, st->channel);
         if (!st->reads || !room)
             return;
 
-        ssize_t n = read(st->fd, piece, room < PIECE ? room : PIECE);
+        ssize_t n = read_some(s, st, l, room, &piece);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n <= 0) { /* of a terminal: EIO when nobody has its other side any more */
@@ -233,15 +321,13 @@ static void read_stream(struct stream *st, struct link *l)
 }
 
 /* To the command. */
-static void write_stream(struct stream *st, struct link *l)
+static void write_stream(struct streams *s, struct stream *st, struct link *l)
 {
     const uint8_t *data;
     size_t len;
 
     while (st->writes && (data = link_read(l, st->channel, &len))) {
-        ssize_t n = write(st->fd, data, len);
-        if (n < 0 && errno == EAGAIN && st->drops)
-            n = (ssize_t)len;
+        ssize_t n = write_some(s, st, data, len);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n < 0) {
@@ -264,12 +350,12 @@ void streams_move(struct streams *s, struct link *l, const struct pollfd *polled
     for (unsigned i = s->count; i-- > 0;) {
         struct stream *st = &s->all[i];
         if (!polled || polled[i].revents & (POLLIN | POLLHUP | POLLERR))
-            read_stream(st, l);
+            read_stream(s, st, l);
         if (polled && polled[i].revents & POLLERR && st->writes && !st->back) {
             st->writes = false;
             link_stop(l, st->channel);
         }
-        write_stream(st, l);
+        write_stream(s, st, l);
 
         if (st->reads && link_is_unwanted(l, st->channel)) {
             st->reads = false;
@@ -279,7 +365,7 @@ void streams_move(struct streams *s, struct link *l, const struct pollfd *polled
         if (!st->reads && (!st->writes || st->terminal) && st->fd >= 0) {
             link_stop(l, st->channel);
             st->writes = false;
-            fd_done(&st->fd);
+            let_go(s, st);
         }
         if (st->fd < 0 && (!st->back || link_is_unwanted(l, st->channel)))
             forget(s, st);

@@ -7,6 +7,7 @@
 #include <poll.h>
 
 struct pd_err;
+struct keep;
 
 struct stream {
     uint32_t channel;
@@ -17,11 +18,15 @@ struct stream {
     bool back;          /* the channel has a way back: known until the keeper has all of it */
     bool reads, writes; /* from the descriptor to the link; from the link to the descriptor */
     uint64_t put;       /* bytes that were read from the descriptor */
+    int place;          /* in `keep`, if there is one */
+    bool begun;         /* with `keep`: a record has it, and its descriptor does not block */
 };
 
 struct streams {
     struct stream *all;
     unsigned count, room;
+    struct keep *keep;  /* what outlives this process, or NULL */
+    struct buf closing; /* descriptors that the record of `keep` still speaks of */
 };
 void streams_done(struct streams *s);
 
@@ -34,6 +39,10 @@ int streams_open(struct streams *s, struct link *l, const struct link_msg *m, st
  * LINK_BACK from the descriptor to the link, LINK_AWAY from the link to it. -1 without memory: it
  * is closed. */
 int streams_add(struct streams *s, uint32_t channel, int fd, unsigned ways, struct wire_id exec);
+/* The same for one that a record tells of. -1 without memory. */
+int streams_recall(struct streams *s, struct link *l, const struct stream *st);
+/* The record has all streams: descriptors of those that are over are closed, the new ones begin. */
+void streams_recorded(struct streams *s);
 /* No command has come of an EXEC: its streams are closed. */
 void streams_close(struct streams *s, struct link *l, struct wire_id exec);
 

@@ -61,6 +61,12 @@ void link_down(struct link *l)
     buf_clear(&l->in);
     buf_clear(&l->out);
     l->out_at = 0;
+    /* The keeper's end says only what it has handled: the rest comes again, to it or to the one
+     * that is made of what it kept. */
+    if (l->role == LINK_KEEPER) {
+        notes_drop(&l->inbox, UINT64_MAX);
+        l->got = l->handled;
+    }
 
     for (unsigned i = 0; i < l->count; i++) {
         struct channel *c = &l->channels[i];

@@ -100,5 +100,21 @@ bool link_is_over(const struct link *l, uint32_t channel);
 /* Nobody reads here any more. */
 void link_stop(struct link *l, uint32_t channel);
 
+/* ---- an end that lives on in another process ---- */
+
+/* Appends what the keeper's end must keep before it says more, so that one that is made of it can
+ * go on: all but the bytes of channels and the connection. */
+void link_keep(const struct link *l, struct buf *out);
+/* Makes a new end what link_keep has told of; *ret_used of the bytes were its. -1: they are not
+ * whole, or there is no memory. Then link_place for each channel, before link_up. */
+int link_recall(struct link *l, const uint8_t *data, size_t len, size_t *ret_used);
+/* Where a channel was: so much was taken of what came; what was put in and may still be asked for
+ * begins at `start`, and comes by link_put_again. */
+void link_place(struct link *l, uint32_t channel, uint64_t taken, uint64_t start);
+/* -1 without memory. */
+int link_put_again(struct link *l, uint32_t channel, const void *data, size_t len);
+/* The lowest offset of what was put in that the peer may still ask for. */
+uint64_t link_held(const struct link *l, uint32_t channel);
+
 /* How many channels there are. */
 unsigned link_channels(const struct link *l);

@@ -185,8 +185,9 @@ static ssize_t next_length(int sock, deadline d, struct pd_err *e)
     }
 }
 
-/* Receives a frame of at most `most` bytes. */
-static int receive(int sock, struct frame *ret, size_t most, deadline d, struct pd_err *e)
+/* Receives a frame of at most `most` bytes. `flags`: MSG_PEEK, or 0. */
+static int receive_as(int sock, struct frame *ret, size_t most, int flags, deadline d,
+                      struct pd_err *e)
 {
     struct wire_head head = {0};
     _Alignas(struct cmsghdr) char control[CONTROL_SPACE];
@@ -207,7 +208,7 @@ static int receive(int sock, struct frame *ret, size_t most, deadline d, struct 
                        .msg_controllen = sizeof control};
 
     ssize_t n;
-    while ((n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0)
+    while ((n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | flags)) < 0)
         if (wait_after(sock, d, e) < 0)
             return -1;
 
@@ -238,6 +239,11 @@ static int receive(int sock, struct frame *ret, size_t most, deadline d, struct 
     return 1;
 }
 
+static int receive(int sock, struct frame *ret, size_t most, deadline d, struct pd_err *e)
+{
+    return receive_as(sock, ret, most, 0, d, e);
+}
+
 int frame_reserve(struct frame *f)
 {
     return buf_reserve(&f->payload, WIRE_PAYLOAD_MAX + 1) ? 0 : -1;
@@ -252,6 +258,19 @@ int wire_recv(int sock, struct frame *ret, deadline d, struct pd_err *e)
     ret->head = (struct wire_head){0};
     ssize_t n = next_length(sock, d, e);
     return n < 0 ? -1 : receive(sock, ret, (size_t)n, 0, e);
+}
+
+int wire_peek(int sock, struct frame *ret, struct pd_err *e)
+{
+    ret->head = (struct wire_head){0};
+    ssize_t n = next_length(sock, 0, e);
+    return n < 0 ? -1 : receive_as(sock, ret, (size_t)n, MSG_PEEK, 0, e);
+}
+
+void wire_skip(int sock)
+{
+    while (recv(sock, NULL, 0, MSG_DONTWAIT | MSG_TRUNC) < 0 && errno == EINTR)
+        ;
 }
 
 int wire_recv_plain(int sock, struct frame *ret, deadline d, struct pd_err *e)

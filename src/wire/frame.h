@@ -82,8 +82,13 @@ int wire_send(int sock, const struct wire_head *head, const struct buf *payload,
  * gone, ret->head says what it was (type 0: no memory, and the frame is still there). */
 int wire_recv(int sock, struct frame *ret, deadline d, struct pd_err *e);
 
-/* The same for a peer that has no business sending descriptors, such as a jail: a frame with one is
- * PD_PROTOCOL and stays where it is. To receive it, even only to close it, would hand the caller to
- * the sender: closing a socket with SO_LINGER waits as long as the sender likes, and nothing but a
- * signal ends that. */
+/* The next frame, which stays where it is; its descriptors are copies. Never waits: PD_TIMEOUT. */
+int wire_peek(int sock, struct frame *ret, struct pd_err *e);
+/* Takes the next frame away unread. */
+void wire_skip(int sock);
+
+/* As wire_recv, for a peer that has no business sending descriptors, such as a jail: a frame with
+ * one is PD_PROTOCOL and stays where it is. To receive it, even only to close it, would hand the
+ * caller to the sender: closing a socket with SO_LINGER waits as long as the sender likes, and
+ * nothing but a signal ends that. */
 int wire_recv_plain(int sock, struct frame *ret, deadline d, struct pd_err *e);

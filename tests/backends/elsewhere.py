@@ -17,7 +17,7 @@ from kept_files import keeper_of
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faults"))
 from breaking import Box, Later  # pylint: disable=wrong-import-position
 
-COMMS = {"carrier": "paddock-carrier", "stand-in": "paddock-standin", "watch": "paddock-far", "switchboard": "paddock-calls"}
+COMMS = {"carrier": "paddock-carrier", "stand-in": "paddock-standin", "guard": "paddock-guard", "watch": "paddock-far", "switchboard": "paddock-calls"}
 
 
 def open_soon(server):

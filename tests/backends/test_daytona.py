@@ -252,7 +252,7 @@ def test_every_byte_and_every_end_once(server, landlord):
     """Whatever is between a command and its client is cut or killed while it prints."""
     one = make_box(server, "daytona")
     for number in range(paddock.rounds(100, 100, 4)):
-        victims = [("daemon", "carrier", "cut", "broker", "keeper")[number % 5]] + random.choices(["cut", "carrier"], k=2)
+        victims = [("daemon", "carrier", "cut", "broker", "keeper")[number % 5]] + random.choices(["cut", "carrier", "stand-in"], k=2)
         print(f"round {number}: {victims}", flush=True)
         printer = Printer(one, f"run-{number}")
         for victim in victims:
@@ -265,7 +265,7 @@ def test_every_byte_and_every_end_once(server, landlord):
     landlord.await_none("what was deleted is ended")
 
 
-@pytest.mark.parametrize("victim", ["stand-in", "watch"] if NIGHT else ["watch"])
+@pytest.mark.parametrize("victim", ["guard", "watch"] if NIGHT else ["watch"])
 def test_whose_death_takes_the_sandbox_along_is_told(server, landlord, victim):
     one = make_box(server, "daytona")
     strike(server, "daytona", victim, landlord.cut)

@@ -127,7 +127,7 @@ def test_every_byte_and_every_end_once(server, cutter, landlord):
     """Whatever is between a command and its client is cut or killed while it prints."""
     boxes = [make_box(server, "e2b") for _ in range(2)]
     for number in range(paddock.rounds(5, 200, 5)):
-        victims = [("cut", "carrier", "daemon", "broker", "keeper")[number % 5]] + random.choices(["cut", "carrier"], k=2)
+        victims = [("cut", "carrier", "daemon", "broker", "keeper")[number % 5]] + random.choices(["cut", "carrier", "stand-in"], k=2)
         print(f"round {number}: {victims}", flush=True)
         printers = [Printer(b, f"run-{number}-{n}") for n, b in enumerate(boxes)]
         for victim in victims:
@@ -142,7 +142,7 @@ def test_every_byte_and_every_end_once(server, cutter, landlord):
     landlord.await_none("what was deleted is ended")
 
 
-@pytest.mark.parametrize("victim", ["stand-in", "watch"])
+@pytest.mark.parametrize("victim", ["guard", "watch"])
 def test_whose_death_takes_the_sandbox_along_is_told(server, cutter, landlord, victim):
     one = make_box(server, "e2b")
     strike(server, "e2b", victim, cutter.cut)

@@ -190,7 +190,8 @@ def test_who_parses_has_no_credentials(server, bash):
     """The stand-in, which reads what a box says, is nobody; the carrier, which has the key, is root as the broker is."""
     assert bash.exec("true")["exit_code"] == 0
     found = processes_of(server)
-    for pid in found["paddock-standin"]:
+    assert found["paddock-standin"] and len(found["paddock-guard"]) == len(found["paddock-standin"])
+    for pid in found["paddock-standin"] + found["paddock-guard"]:
         uids = next(line for line in open(f"/proc/{pid}/status", encoding="ascii") if line.startswith("Uid:"))
         assert set(uids.split()[1:]) == {"65534"}, uids
     assert found["paddock-carrier"]

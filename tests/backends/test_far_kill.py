@@ -1,8 +1,8 @@
 """kill -9 and cuts around sandboxes on another machine while their commands print.
 
 Between the server and the engine is a proxy that cuts every connection there is, at any byte. Neither that nor the death
-of a daemon, a keeper, a broker or a carrier changes anything for a command: its client has every byte and one end, and it ran once.
-The death of a stand-in or of a watch takes their sandboxes along: the end is told once, and no container stays."""
+of a daemon, a keeper, a broker, a carrier or a stand-in changes anything for a command: its client has every byte and one end, and
+it ran once. The death of a stand-in's guard or of a watch takes their sandboxes along: the end is told once, and no container stays."""
 
 import contextlib
 import os
@@ -19,9 +19,9 @@ from test_docker_kill import (Printer, brokers, check_engine, check_whole, delet
 
 from breaking import Victim  # pylint: disable=import-error,wrong-import-order
 
-HARMLESS = ("cut", "carrier", "daemon", "broker", "keeper")
-DEADLY = ("stand-in", "watch")
-COMMS = {"carrier": "paddock-carrier", "stand-in": "paddock-standin", "watch": "paddock-far"}
+HARMLESS = ("cut", "carrier", "stand-in", "daemon", "broker", "keeper")
+DEADLY = ("guard", "watch")
+COMMS = {"carrier": "paddock-carrier", "stand-in": "paddock-standin", "guard": "paddock-guard", "watch": "paddock-far"}
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +100,8 @@ def one_round(server, cutter, far, images, boxes, number, victims):
 
 def test_every_byte_and_every_end_once(server, cutter, far, far_images):
     boxes = []
-    for number in range(paddock.rounds(5, 300, 5)):
-        victims = [HARMLESS[number % 5]] + random.choices(HARMLESS[:2], k=random.randrange(1, 6))
+    for number in range(paddock.rounds(6, 300, 6)):
+        victims = [HARMLESS[number % 6]] + random.choices(HARMLESS[:3], k=random.randrange(1, 6))
         print(f"round {number}: {victims}", flush=True)
         one_round(server, cutter, far, far_images, boxes, number, victims)
     for box in boxes:

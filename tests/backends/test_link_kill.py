@@ -2,9 +2,9 @@
 
 A second Paddock rents the sandboxes out (paddock_testing/rented.py); between it and the server is a way that cuts every
 connection at any byte and makes each byte late. A command echoes its input, which is more than pipes and rings hold.
-Cuts and the deaths of carriers, brokers, daemons and keepers, and of a keeper and its daemon at once, change nothing: every
-byte comes in both directions, the end once, and the command ran once. The death of either end of a link, and of a keeper
-together with its safe, takes the sandbox along: what came before is in order, the end is told once, and the sandbox elsewhere
+Cuts and the deaths of stand-ins, carriers, brokers, daemons and keepers, and of a keeper and its daemon at once, change
+nothing: every byte comes in both directions, the end once, and the command ran once. The death of the box's own end of a link, of
+a stand-in's guard, and of a keeper together with its safe, takes the sandbox along: what came before is in order, the end is told once, and the sandbox elsewhere
 is ended.
 
 PADDOCK_KILLS=N: so many of each victim, a third with each delay (at night 1,000; by day a few)."""
@@ -23,8 +23,6 @@ from paddock_testing import host
 from paddock_testing import run as paddock
 from paddock_testing.cutter import Cutter
 from paddock_testing.rented import Landlord
-from elsewhere import make_box
-from elsewhere import strike as strike_near
 from test_docker_kill import Printer
 from test_e2b import tenant
 
@@ -32,9 +30,9 @@ from breaking import Later  # pylint: disable=import-error,wrong-import-order
 
 KILLS = int(os.environ.get("PADDOCK_KILLS") or (1000 if paddock.NIGHTLY else 0))
 DELAYS_MS = (0, 20, 100)  # of a way there and back
-HARMLESS = ("cut", "carrier", "broker", "daemon", "keeper", "both")
+HARMLESS = ("cut", "stand-in", "carrier", "broker", "daemon", "keeper", "both")
 # How many sandboxes a round has: where each has its own victim that is so many kills.
-DEADLY = {"stand-in": 4, "far end": 4, "safe": 2, "all": 2}
+DEADLY = {"guard": 4, "far end": 4, "safe": 2, "all": 2}
 
 # A third at once, then slowly until somebody was killed, then the rest at once.
 LINES, SLOW_FROM = 9000, 3000
@@ -174,7 +172,7 @@ def test_what_takes_a_sandbox_along_is_told_once(server, landlord, way, delay, v
         time.sleep(random.uniform(0, 0.2))
         print(f"{delay} ms, round {number}: {victim} of {size} sandboxes", flush=True)
         strike(server, landlord, way, victim)
-        left -= size if victim in ("stand-in", "far end") else 1
+        left -= size if victim in ("guard", "far end") else 1
         for echo in echoes:
             check_cut_off(echo.end())
         landlord.await_none("its sandbox elsewhere is ended", 60)

@@ -31,7 +31,7 @@ ROUNDS = 100 if QUICK else 400
 BYTES = {0: 256, 20: 64, 100: 32}  # MiB
 IDLE = 4 if QUICK else 10
 OUT = TOP / "build/bench-link.json"
-NEAR = ("paddock-standin", "paddock-carrier", "paddock-far")
+NEAR = ("paddock-standin", "paddock-guard", "paddock-carrier", "paddock-far")
 SETTINGS = {"requests_per_s": 0, "creates_per_s": 0, "pool_min": 0, "pool_max": 0}
 
 

@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include "base/fd.h"
+#include "box/keep.h"
 #include "box/streams.h"
 #include "link/kind.h"
 
@@ -83,11 +84,32 @@ static void test_a_pipe_without_a_reader_is_told(void **state)
     assert_int_equal(r->s.count, 0);
 }
 
+/* Who hears of the same EXEC again, because nothing was recorded, finds the descriptor as it was.
+ */
+static void test_a_descriptor_is_as_it_was_until_a_record_has_it(void **state)
+{
+    (void)state;
+    struct keep *k = keep_new();
+    struct streams s = {.keep = k, .closing = BUF_INIT(4096)};
+    int p[2];
+    assert_non_null(k);
+    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+    assert_int_equal(streams_add(&s, 1, p[1], LINK_AWAY, wire_id_new()), 0);
+    assert_int_equal(fcntl(p[1], F_GETFL) & O_NONBLOCK, 0);
+    streams_recorded(&s);
+    assert_int_equal(fcntl(p[1], F_GETFL) & O_NONBLOCK, O_NONBLOCK);
+    streams_done(&s);
+    assert_int_equal(fcntl(p[1], F_GETFD), -1);
+    keep_free(k);
+    close(p[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_socket_that_hung_up_is_told_once, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_pipe_without_a_reader_is_told, setup, teardown),
+        cmocka_unit_test(test_a_descriptor_is_as_it_was_until_a_record_has_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

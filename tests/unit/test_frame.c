@@ -247,6 +247,41 @@ static void test_descriptors_nobody_asked_for_are_not_even_received(void **state
     close(s[1]);
 }
 
+/* Each look gives copies of the descriptors; the frame stays until it is taken away. */
+static void test_what_was_looked_at_stays_until_it_is_taken_away(void **state)
+{
+    (void)state;
+    int s[2], p[2];
+    struct pd_err e;
+    struct wire_head head = {.type = 7, .id = wire_id_new()}, next = {.type = 8};
+    struct frame f = FRAME_INIT;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s), 0);
+    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+    assert_int_equal(wire_peek(s[1], &f, &e), -1);
+    assert_int_equal(e.code, PD_TIMEOUT);
+    assert_int_equal(wire_send(s[0], &head, NULL, &p[1], 1, 0), 0);
+    assert_int_equal(wire_send(s[0], &next, NULL, NULL, 0, 0), 0);
+
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(wire_peek(s[1], &f, &e), 1);
+        assert_int_equal(f.head.type, 7);
+        assert_int_equal(f.fd_count, 1);
+        frame_reset(&f);
+    }
+    wire_skip(s[1]);
+    close(p[1]);
+    char byte;
+    assert_int_equal(read(p[0], &byte, 1), 0); /* nobody has the other end any more */
+    assert_int_equal(wire_peek(s[1], &f, &e), 1);
+    assert_int_equal(f.head.type, 8);
+    wire_skip(s[1]);
+    close(s[0]);
+    assert_int_equal(wire_peek(s[1], &f, &e), 0);
+    frame_done(&f);
+    close(s[1]);
+    close(p[0]);
+}
+
 static void test_an_end_is_an_end(void **state)
 {
     (void)state;
@@ -376,6 +411,7 @@ int main(void)
         cmocka_unit_test(test_what_breaks_the_format_is_refused_and_leaks_nothing),
         cmocka_unit_test(test_a_full_descriptor_table_is_a_refusal_without_a_leak),
         cmocka_unit_test(test_descriptors_nobody_asked_for_are_not_even_received),
+        cmocka_unit_test(test_what_was_looked_at_stays_until_it_is_taken_away),
         cmocka_unit_test(test_an_end_is_an_end),
         cmocka_unit_test(test_waiting_ends_at_the_deadline),
         cmocka_unit_test(test_a_sender_waits_for_room_and_nothing_is_lost),

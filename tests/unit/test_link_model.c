@@ -25,6 +25,8 @@ struct model {
     uint32_t opened;
     uint64_t said[2], heard[2]; /* messages of each end */
     unsigned cuts;
+    size_t budget;
+    unsigned deaths; /* the keeper's end is made anew now and then, when it is not 0 */
 };
 
 static uint32_t draw(struct model *m, uint32_t below)
@@ -156,6 +158,34 @@ static void carry(struct model *m)
         fail_msg("refused: %s", m->p.e.msg);
 }
 
+/* The keeper's end dies, and another one is made of what it kept. */
+static void be_reborn(struct model *m)
+{
+    auto_buf kept = BUF_INIT(64u << 20);
+    struct link *old = m->p.ends[0], *l = link_new(LINK_KEEPER, m->budget);
+    size_t used;
+    link_keep(old, &kept);
+    assert_false(kept.overflow);
+    /* What it took behind that it has no record of but how far it is. */
+    for (uint32_t i = draw(m, 6); i > 0 && m->opened; i--)
+        read_some(m, 0, pick(m), draw(m, 50000) + 1);
+    assert_int_equal(link_recall(l, kept.data, kept.len, &used), 0);
+    assert_int_equal(used, kept.len);
+
+    for (uint32_t id = 1; id <= m->opened; id++) {
+        const struct known *c = &m->channels[id];
+        if (!channel_find(l, id))
+            continue;
+        uint64_t start = link_held(old, id);
+        link_place(l, id, c->got[1], start);
+        for (uint64_t at = start; at < c->put[0]; at++)
+            assert_int_equal(link_put_again(l, id, &(uint8_t){pair_byte(id, 0, at)}, 1), 0);
+    }
+    link_free(old);
+    m->p.ends[0] = l;
+    m->deaths++;
+}
+
 /* The ends hear of a cut one after the other, and work on in between. */
 static void cut(struct model *m)
 {
@@ -175,6 +205,8 @@ static void cut(struct model *m)
     for (uint32_t i = draw(m, 20); i > 0; i--)
         act(m);
 
+    if (m->deaths && draw(m, 2))
+        be_reborn(m);
     link_up(m->p.ends[!first], m->p.now);
     for (uint32_t i = draw(m, 5); i > 0; i--)
         act(m);
@@ -235,9 +267,12 @@ static void check_all(const struct model *m)
         }
 }
 
-static void play(uint32_t seed, unsigned steps, uint32_t cut_every, size_t budget)
+static void play_with(uint32_t seed, unsigned steps, uint32_t cut_every, size_t budget, bool deaths)
 {
-    struct model m = {.random = seed, .channels = calloc(CHANNELS, sizeof(struct known))};
+    struct model m = {.random = seed,
+                      .budget = budget,
+                      .deaths = deaths,
+                      .channels = calloc(CHANNELS, sizeof(struct known))};
     assert_non_null(m.channels);
     pair_begin(&m.p, budget);
     pair_up(&m.p);
@@ -260,6 +295,11 @@ static void play(uint32_t seed, unsigned steps, uint32_t cut_every, size_t budge
         assert_true(m.cuts > steps / cut_every / 2);
     pair_end(&m.p);
     free(m.channels);
+}
+
+static void play(uint32_t seed, unsigned steps, uint32_t cut_every, size_t budget)
+{
+    play_with(seed, steps, cut_every, budget, /* deaths= */ false);
 }
 
 static void test_without_cuts_all_arrives(void **state)
@@ -290,6 +330,13 @@ static void test_with_hardly_any_memory_all_arrives(void **state)
         play(seed * 31u, 3000, 40, RING_LEAST);
 }
 
+static void test_made_anew_hundreds_of_times_all_arrives(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 1; seed <= 15; seed++)
+        play_with(seed * 6353u, 2500, 30, seed % 3 ? 16u << 20 : RING_LEAST, /* deaths= */ true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +344,7 @@ int main(void)
         cmocka_unit_test(test_cut_thousands_of_times_all_arrives),
         cmocka_unit_test(test_cut_in_every_greeting_all_arrives),
         cmocka_unit_test(test_with_hardly_any_memory_all_arrives),
+        cmocka_unit_test(test_made_anew_hundreds_of_times_all_arrives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

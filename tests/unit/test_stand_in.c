@@ -1,9 +1,12 @@
-/* A stand-in with a real box behind it, whose connections are cut all the time; this program is the
- * daemon, and the next daemon. */
+/* A stand-in with a real box behind it, whose connections are cut all the time, or which is killed
+ * all the time; this program is the daemon, and the next daemon. */
 #include "unit.h"
 
 #include "far_run.h"
 
+#include "base/parse.h"
+#include "box/guard.h"
+#include "box/keep.h"
 #include "box/stand_in.h"
 #include "wire/msg.h"
 
@@ -12,11 +15,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 
 #define PATIENCE     (60 * NS_PER_S)
+#define CONTROL      3 /* of a stand-in that may be killed */
 #define CUT_FIRST_US 3000u
 #define CUT_LAST_US  900000u
 
@@ -33,7 +39,10 @@ struct rig {
 /* ---- the stand-in's process ---- */
 
 static volatile int connection = -1;
-static volatile unsigned *dials; /* in memory that the test sees, too */
+static volatile struct {
+    unsigned dials, kills;
+    pid_t stand_in; /* the one that lives now */
+} * seen;           /* in memory that the test sees, too */
 
 /* The next one comes later by a little: a machine that is slow gets through a greeting in the end.
  */
@@ -59,17 +68,32 @@ static int dial(void *context)
         return STAND_IN_GONE;
     fd_set_nonblock(fd);
     connection = fd;
-    ++*dials;
+    ++seen->dials;
     return fd;
 }
 
-static void start(struct rig *r, bool cuts)
+static int live(void *context)
+{
+    struct pd_err e;
+    seen->stand_in = getpid();
+    return stand_in_run(context, &e) < 0 ? 1 : 0;
+}
+
+static uint64_t progress(void *context)
+{
+    const struct stand_in_config *c = context;
+    return keep_count(c->keep);
+}
+
+enum dies { LIVES, CUTS, KILLS };
+
+static void start(struct rig *r, enum dies dies)
 {
     int pair[2];
     *r = (struct rig){.epoch = 1, .f = FRAME_INIT};
     far_start(&r->box, 30 * NS_PER_S);
-    dials = mmap(NULL, sizeof *dials, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(dials != MAP_FAILED);
+    seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(seen != MAP_FAILED);
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
     r->stand_in = child_fork();
@@ -85,9 +109,16 @@ static void start(struct rig *r, bool cuts)
         struct pd_err e;
         close(pair[0]);
         (void)signal(SIGALRM, cut_now);
-        if (cuts)
+        if (dies == CUTS)
             cut_later(CUT_FIRST_US);
-        _exit(stand_in_run(&c, &e) < 0 ? 1 : 0);
+        if (dies != KILLS)
+            _exit(stand_in_run(&c, &e) < 0 ? 1 : 0);
+        (void)signal(SIGPIPE, SIG_IGN);
+        c.control = dup2(pair[1], CONTROL);
+        c.lowest = CONTROL + 1;
+        syscall(SYS_close_range, CONTROL + 1, ~0u, 0);
+        c.keep = keep_new();
+        _exit(c.keep ? guard_run(live, progress, &c) : 1);
     }
     close(pair[1]);
     r->control = pair[0];
@@ -103,7 +134,7 @@ static void stop(struct rig *r)
     assert_int_equal(waitpid(r->box.far, &status, 0), r->box.far);
     assert_int_equal(waitpid(r->box.init, &status, 0), r->box.init);
     (void)rmdir(r->box.dir);
-    munmap((void *)dials, sizeof *dials);
+    munmap((void *)(uintptr_t)seen, sizeof *seen);
     frame_done(&r->f);
 }
 
@@ -186,7 +217,7 @@ static void test_a_daemon_cannot_tell_it_from_init(void **state)
     (void)state;
     struct rig r;
     int input, output;
-    start(&r, /* cuts= */ false);
+    start(&r, LIVES);
     assert_int_equal(hear(&r), WIRE_FACTS);
     struct wire_id id = run(&r, "cat; echo bad >&2; exit 4", &input, &output);
     assert_int_equal(hear(&r), WIRE_STARTED);
@@ -214,7 +245,7 @@ static void test_an_end_waits_for_the_output(void **state)
     int input, output;
     static uint8_t piece[65536];
     size_t got = 0;
-    start(&r, /* cuts= */ false);
+    start(&r, LIVES);
     assert_int_equal(hear(&r), WIRE_FACTS);
     struct wire_id id = run(&r, "head -c 300000 /dev/zero", &input, &output);
     assert_int_equal(hear(&r), WIRE_STARTED);
@@ -247,7 +278,7 @@ static void test_the_next_daemon_hears_everything_again(void **state)
     (void)state;
     struct rig r;
     int input, output, other_in, other_out;
-    start(&r, /* cuts= */ false);
+    start(&r, LIVES);
     assert_int_equal(hear(&r), WIRE_FACTS);
     struct wire_id done = run(&r, "echo done", &input, &output);
     ended(&r, done);
@@ -286,12 +317,12 @@ static void test_cut_all_the_time_every_end_is_told_once(void **state)
 {
     (void)state;
     struct rig r;
-    start(&r, /* cuts= */ true);
+    start(&r, CUTS);
     while (hear(&r) != WIRE_FACTS)
         ;
     /* At least so many, and on until there were cuts enough. */
     int all = 0;
-    for (; all < 60 || *dials < 20; all++) {
+    for (; all < 60 || seen->dials < 20; all++) {
         int input, output;
         char line[100], want[100];
         snprintf(line, sizeof line, "read a; echo $a; echo -n x >>%s/ran", r.box.dir);
@@ -313,6 +344,110 @@ static void test_cut_all_the_time_every_end_is_told_once(void **state)
     stop(&r);
 }
 
+/* ---- deaths ---- */
+
+/* Kills the stand-in that lives, again and again, at any moment. */
+static pid_t kill_all_the_time(unsigned least_us, unsigned most_us)
+{
+    pid_t pid = child_fork();
+    assert_true(pid >= 0);
+    while (pid == 0) {
+        /* Now and then there is time for more than a beginning, on any machine. */
+        unsigned most = rand() % 8 ? most_us : 20 * most_us;
+        usleep(least_us + (unsigned)rand() % (most - least_us));
+        pid_t victim = seen->stand_in;
+        int process = victim ? (int)syscall(SYS_pidfd_open, victim, 0) : -1;
+        if (process >= 0 && seen->stand_in == victim &&
+            syscall(SYS_pidfd_send_signal, process, SIGKILL, NULL, 0) == 0)
+            seen->kills++;
+        if (process >= 0)
+            close(process);
+    }
+    return pid;
+}
+
+/* What byte `at` of a command's input is. */
+static uint8_t byte_at(unsigned number, size_t at)
+{
+    return (uint8_t)((at * 7 + (at >> 8) * 31 + (at >> 16) * 3 + number) % 251);
+}
+
+/* Puts `len` bytes into a command and takes them out again. */
+static void through(unsigned number, int input, int output, size_t len)
+{
+    static uint8_t in[8192], out[65536];
+    size_t put = 0, got = 0;
+    fd_set_nonblock(input);
+    fd_set_nonblock(output);
+
+    for (;;) {
+        struct pollfd p[2] = {{.fd = input, .events = POLLOUT}, {.fd = output, .events = POLLIN}};
+        assert_true(poll(p, 2, 60000) > 0);
+        if (input >= 0 && p[0].revents) {
+            size_t want = len - put < sizeof in ? len - put : sizeof in;
+            for (size_t i = 0; i < want; i++)
+                in[i] = byte_at(number, put + i);
+            ssize_t n = write(input, in, want);
+            put += n > 0 ? (size_t)n : 0;
+            if (put == len) {
+                close(input);
+                input = -1;
+            }
+        }
+        if (!p[1].revents)
+            continue;
+        ssize_t n = read(output, out, sizeof out);
+        if (n == 0)
+            break;
+        for (ssize_t i = 0; i < n; i++)
+            if (out[i] != byte_at(number, got + (size_t)i))
+                fail_msg("command %u: byte %zu is another", number, got + (size_t)i);
+        got += n > 0 ? (size_t)n : 0;
+    }
+    assert_int_equal(got, len);
+    close(output);
+}
+
+/* Its ends are told once to who asks once; to who has not answered they may be told again. */
+static void test_killed_all_the_time_nothing_is_lost(void **state)
+{
+    (void)state;
+    const char *asked = getenv("PADDOCK_KILLS");
+    uint64_t least = getenv("PADDOCK_NIGHTLY") ? 300 : 40;
+    struct pd_err e;
+    if (asked)
+        assert_int_equal(parse_u64("PADDOCK_KILLS", asked, 1, 1000000, &least, &e), 0);
+    struct rig r;
+    start(&r, KILLS);
+    while (hear(&r) != WIRE_FACTS)
+        ;
+    pid_t killer = kill_all_the_time(1000, 40000);
+    unsigned all = 0;
+
+    for (; all < 10 || seen->kills < least; all++) {
+        int input, output, status;
+        char line[100];
+        snprintf(line, sizeof line, "cat; echo -n x >>%s/ran; exit 7", r.box.dir);
+        struct wire_id id = run(&r, line, &input, &output);
+        through(all, input, output, all % 4 ? 5000 * all : 700000);
+        status = ended(&r, id).status;
+        assert_int_equal(WEXITSTATUS(status), 7);
+        say(&r, WIRE_ACK, id, NULL, 0, NULL, 0);
+    }
+
+    int status;
+    kill(killer, SIGKILL);
+    waitpid(killer, &status, 0);
+    char path[100];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/ran", r.box.dir);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, all);
+    print_message("# %u commands, %u kills, %u connections\n", all, seen->kills, seen->dials);
+    unlink(path);
+    stop(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +455,7 @@ int main(void)
         cmocka_unit_test(test_an_end_waits_for_the_output),
         cmocka_unit_test(test_the_next_daemon_hears_everything_again),
         cmocka_unit_test(test_cut_all_the_time_every_end_is_told_once),
+        cmocka_unit_test(test_killed_all_the_time_nothing_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
