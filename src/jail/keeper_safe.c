@@ -31,6 +31,7 @@
 #define TELL_PATIENCE NS_PER_S
 #define FIND_PATIENCE (2 * NS_PER_S)
 #define LIVE_PATIENCE (NS_PER_S / 4)
+#define NEXT_PATIENCE (5 * NS_PER_S) /* between two records: who has said one is a safe that is free */
 #define LEASE         900u /* s, as a broker has it when nobody says otherwise */
 #define NAMES_APART   (UINT64_C(1) << 32)
 
@@ -349,6 +350,7 @@ enum found {
     FOUND_ALL
 };
 
+/* The patience is for the first of them. */
 static enum found take_records(struct keeper *k, int sock, uint64_t patience)
 {
     enum found found = FOUND_NONE;
@@ -356,7 +358,7 @@ static enum found take_records(struct keeper *k, int sock, uint64_t patience)
 
     for (;;) {
         frame_reset(&k->in);
-        if (wire_recv(sock, &k->in, deadline_in(patience), &e) <= 0)
+        if (wire_recv(sock, &k->in, deadline_in(found ? NEXT_PATIENCE : patience), &e) <= 0)
             break;
         found = k->in.head.type == WIRE_DONE ? FOUND_ALL : FOUND_PART;
         if (found == FOUND_ALL)
@@ -377,7 +379,9 @@ void safe_find(struct keeper *k)
         return;
 
     /* Of a keeper that was killed while it started a safe somebody answers for a moment: the safe,
-     * which has not closed its listener yet. Silence behind that is no answer. */
+     * which has not closed its listener yet. Silence behind that is no answer, until that moment is
+     * certainly over. */
+    deadline until = deadline_in(FIND_PATIENCE);
     do {
         lives = keeper_lives(k);
         uint64_t patience = lives ? LIVE_PATIENCE : FIND_PATIENCE;
@@ -386,7 +390,8 @@ void safe_find(struct keeper *k)
         if (sock >= 0 && !is_ours(sock))
             return;
         found = sock < 0 ? FOUND_NONE : take_records(k, sock, patience);
-    } while (found == FOUND_NONE && lives && !keeper_lives(k));
+    } while (found == FOUND_NONE && lives &&
+             (!keeper_lives(k) || (sock >= 0 && !deadline_passed(until))));
     if (sock < 0)
         return;
 

@@ -190,7 +190,7 @@ static inline void await_death(pid_t pid)
 }
 
 /* A child of the keeper by its name, or 0. */
-static inline pid_t keeper_child(const struct keeper_run *k, const char *name)
+static inline pid_t keeper_child_but(const struct keeper_run *k, const char *name, pid_t but)
 {
     char path[64], text[4096], comm[64];
     snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)k->pid, (int)k->pid);
@@ -203,11 +203,16 @@ static inline pid_t keeper_child(const struct keeper_run *k, const char *name)
             break;
         snprintf(path, sizeof path, "/proc/%ld/comm", pid);
         if (fd_read_file(AT_FDCWD, path, comm, sizeof comm) > 0 &&
-            !strncmp(comm, name, strlen(name)))
+            !strncmp(comm, name, strlen(name)) && pid != but)
             return (pid_t)pid;
     }
 
     return 0;
+}
+
+static inline pid_t keeper_child(const struct keeper_run *k, const char *name)
+{
+    return keeper_child_but(k, name, 0);
 }
 
 /* The builder, once it is there and waits for requests. */

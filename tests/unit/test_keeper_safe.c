@@ -506,6 +506,59 @@ static void test_one_that_was_given_up_ends(void **state)
     close(init_end);
 }
 
+#define STASHES 400 /* more than a socket has room for: telling them takes until they are heard */
+
+/* A keeper that is killed while it tells a new safe everything leaves the one before, which had it
+ * all, to the next keeper. */
+static void test_the_one_before_is_there_until_the_next_has_everything(void **state)
+{
+    need_root();
+    struct keeper_run *k = *state;
+    const char *night = getenv("PADDOCK_NIGHTLY");
+    int init_end = make_box(k, 1), c = client_open(k), null = open("/dev/null", O_RDWR), control;
+    char key[32], path[96];
+    snprintf(path, sizeof path, "%s.safe", k->path);
+    for (int i = 0; i < STASHES; i++) {
+        snprintf(key, sizeof key, "kept-%d", i);
+        stash(c, k, key, null);
+    }
+
+    for (int round = 0; round < (night && night[0] ? 100 : 3); round++) {
+        pid_t first = await_safe(k, 0), next;
+        deadline t = deadline_in(PATIENCE);
+        kill(first, SIGSTOP);
+        while (!(next = keeper_child_but(k, "paddock-safe", first)) && !deadline_passed(t))
+            drop(c, k, "another");
+        kill_and_reap(&k->pid);
+        kill(first, SIGCONT);
+        close(c);
+
+        start_next(k);
+        c = client_open(k);
+        control = expect_listed(c, k);
+        expect_joined(init_end, control);
+        close(control);
+        for (int i = 0; i < STASHES; i++) {
+            snprintf(key, sizeof key, "kept-%d", i);
+            int fd = fetch(c, k, key);
+            assert_true(fd >= 0);
+            close(fd);
+        }
+
+        /* Whichever was found: this keeper is to have a safe that is its child, and was told
+         * everything. Killing both before that would be two deaths at once. */
+        ino_t number = number_of(path);
+        kill(first, SIGKILL);
+        kill(next, SIGKILL);
+        for (t = deadline_in(PATIENCE); number_of(path) == number && !deadline_passed(t);)
+            usleep(1000);
+        assert_int_not_equal(number_of(path), number);
+    }
+    close(null);
+    close(c);
+    close(init_end);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -520,6 +573,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_second_keeper_does_not_wait_for_a_safe_in_use, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_one_that_was_given_up_ends, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            test_the_one_before_is_there_until_the_next_has_everything, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_keeper_that_ends_leaves_nothing, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
