@@ -41,7 +41,7 @@ export function keysPage(main, _, me) {
 
   const revoke = (k) => ask({
     title: `Revoke ${k.id}?`, button: 'Revoke', danger: true,
-    content: [el('p', {}, `${k.tenant}${k.label ? `, ${k.label}` : ''}: requests with it are refused from then on, and ${k.logins === 1 ? 'one login ends' : `${k.logins} logins end`}. What it has started goes on.`,
+    content: [el('p', {}, `${k.tenant}${k.label ? `, ${k.label}` : ''}: requests with it are refused from then on, and ${k.logins === 0 ? 'no login ends' : k.logins === 1 ? 'one login ends' : `${k.logins} logins end`}. What it has started goes on.`,
       k.id === me.key_id && ' It is the key that you are logged in with.'), asCode([{ method: 'DELETE', path: `/v1/keys/${k.id}` }])],
     act: async () => {
       await del(`/v1/keys/${k.id}`);

@@ -16,7 +16,7 @@
 #define COMMAND_MAX 65536u
 #define CPU_MAX     1024u
 #define MEMORY_MAX  (UINT64_C(1) << 24) /* MiB */
-#define LOGIN_MAX   4000u               /* a service account's key has 2,400 bytes */
+#define LOGIN_MAX   3800u /* a service account's key has 2,400 bytes; with a user 4,096 */
 
 /* [NAMESPACE/]NAME[:TAG]; the tag is added to the list. */
 static int split_name(struct call *c, const char *text, char name[64], struct msg_list_writer *tags,
@@ -222,14 +222,14 @@ static void read_login(struct fields *f, struct image_login *ret)
     fields_enum(o, "type", FIELD_REQUIRED, types, &type);
     if (type == 1) {
         ret->user = "_json_key";
-        fields_str(o, "serviceAccountJson", FIELD_REQUIRED, 1, LOGIN_MAX, &ret->password);
+        fields_secret(o, "serviceAccountJson", FIELD_REQUIRED, 1, LOGIN_MAX, &ret->password);
     } else if (type == 2) {
         fields_refuse(o, "type",
                       "keys of AWS are not exchanged for a registry's password here: give the user "
                       "AWS and what `aws ecr get-login-password` prints");
     } else {
         fields_str(o, "username", FIELD_REQUIRED, 1, 255, &ret->user);
-        fields_str(o, "password", FIELD_REQUIRED, 1, LOGIN_MAX, &ret->password);
+        fields_secret(o, "password", FIELD_REQUIRED, 1, LOGIN_MAX, &ret->password);
         if (ret->user && strchr(ret->user, ':'))
             fields_refuse(o, "username", "has a colon, which Basic authentication cannot say");
     }

@@ -170,7 +170,7 @@ static void read_proxy(struct call *c, struct fields *f, struct buf *out)
     struct pd_err e;
 
     fields_str(p, "username", FIELD_OPTIONAL, 0, 255, &user);
-    fields_str(p, "password", FIELD_OPTIONAL, 0, 255, &password);
+    fields_secret(p, "password", FIELD_OPTIONAL, 0, 255, &password);
     if (user && !user[0])
         user = NULL;
     if (fields_str(p, "address", FIELD_REQUIRED, 1, RULES_NAME_MAX + 8, &address) &&

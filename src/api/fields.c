@@ -316,23 +316,36 @@ enum field_kind fields_kind(struct fields *f, const char *name)
 
 /* ---- scalars ---- */
 
-int fields_str(struct fields *f, const char *name, enum field_need need, size_t min, size_t max,
-               const char **ret)
+static int read_text(struct fields *f, const char *name, enum field_need need, size_t min,
+                     size_t max, bool quoted, const char **ret)
 {
     json_t *v = find(f, name, need);
+    json_t *told = quoted ? v : NULL;
     if (!v)
         return 0;
     if (!json_is_string(v))
-        return refuse(f, name, v, "is not a string");
+        return refuse(f, name, told, "is not a string");
 
     size_t len = json_string_length(v);
     if (len < min && len == 0)
         return refuse(f, name, NULL, "must not be empty");
     if (len < min || len > max)
-        return refuse(f, name, v, "has %zu bytes: %zu to %zu are valid", len, min, max);
+        return refuse(f, name, told, "has %zu bytes: %zu to %zu are valid", len, min, max);
 
     *ret = json_string_value(v);
     return 1;
+}
+
+int fields_str(struct fields *f, const char *name, enum field_need need, size_t min, size_t max,
+               const char **ret)
+{
+    return read_text(f, name, need, min, max, true, ret);
+}
+
+int fields_secret(struct fields *f, const char *name, enum field_need need, size_t min, size_t max,
+                  const char **ret)
+{
+    return read_text(f, name, need, min, max, false, ret);
 }
 
 int fields_u64(struct fields *f, const char *name, enum field_need need, uint64_t min, uint64_t max,

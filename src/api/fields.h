@@ -77,6 +77,9 @@ void fields_done(struct fields *f);
 /* A string of `min` to `max` bytes. */
 int fields_str(struct fields *f, const char *name, enum field_need need, size_t min, size_t max,
                const char **ret);
+/* The same for a password: no error repeats a part of it. */
+int fields_secret(struct fields *f, const char *name, enum field_need need, size_t min, size_t max,
+                  const char **ret);
 /* A whole number; 3.0 is one, too. */
 int fields_u64(struct fields *f, const char *name, enum field_need need, uint64_t min, uint64_t max,
                uint64_t *ret);

@@ -34,14 +34,15 @@ static bool may_see(const struct call *c, const char *text)
 }
 
 /* Names that the caller has no business with are left away; an image without any other is not
- * there for it. False: it is not. */
+ * there for it. Nor is one that has no name, but for the operator: what it is called would say
+ * whose it is. False: it is not there. */
 static bool make_seen(const struct call *c, json_t *image)
 {
     char id[IMAGE_HEX_LEN + 8];
     const char *hex = json_string_value(json_object_get(image, "id"));
     json_t *names = json_object_get(image, "names");
 
-    bool is_anothers = false;
+    bool is_anothers = false, has_names = json_array_size(names) > 0;
     snprintf(id, sizeof id, "sha256:%.64s", hex ? hex : "");
     for (size_t i = json_array_size(names); i-- > 0;) {
         const char *name = json_string_value(json_array_get(names, i));
@@ -51,7 +52,9 @@ static bool make_seen(const struct call *c, json_t *image)
         json_array_remove(names, i);
     }
     json_object_set_new(image, "id", json_string(id));
-    return json_array_size(names) || (!is_anothers && may_see(c, id));
+    if (json_array_size(names))
+        return true;
+    return !is_anothers && may_see(c, id) && (has_names || c->who.role == AUTH_ADMIN);
 }
 
 static void put_words(struct json *j, const json_t *image, const char *key)
@@ -143,6 +146,28 @@ int images_list_get(struct call *c, struct pd_err *e)
     json_close(&j, ']');
     json_close(&j, '}');
     return call_json(c, 200, &out);
+}
+
+static int take_seen(void *arg, const json_t *line, struct pd_err *e)
+{
+    struct taking *t = arg;
+    json_auto_t *image = json_deep_copy(line);
+
+    (void)e;
+    if (image && json_object_get(image, "layers") && make_seen(t->c, image))
+        t->count++;
+    return 0;
+}
+
+int call_check_image_id(struct call *c, const char *image, struct pd_err *e)
+{
+    struct taking t = {.c = c};
+    struct images_request r = {
+        .verb = IMAGES_INSPECT, .image = image, .file = -1, .line = take_seen, .arg = &t};
+
+    if (images_ask(c->api->sessions, &r, deadline_in(QUICK), e) < 0)
+        return e->code == PD_NOT_FOUND || e->code == PD_UNSUPPORTED ? 0 : -1;
+    return t.count ? 0 : pd_fail(e, PD_NOT_FOUND, "there is no image '%.120s'", image);
 }
 
 int image_get(struct call *c, struct pd_err *e)

@@ -167,7 +167,8 @@ static int do_initialize(struct mcp_request *m, struct json *j, struct pd_err *e
 
     json_member_cstr(j, "instructions",
                      "Commands and files of these tools are in a sandbox of this session: a Linux "
-                     "system without network, with its own files. The working directory is "
+                     "system with its own files, without network unless it was given a way out. "
+                     "The working directory is "
                      "/workspace; files, environment and working directory stay between calls.");
     return 0;
 }

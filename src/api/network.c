@@ -214,7 +214,7 @@ static void read_proxy(struct call *c, struct fields *o, struct buf *out)
     struct pd_err e;
 
     fields_str(p, "username", FIELD_OPTIONAL, 1, 255, &user);
-    fields_str(p, "password", FIELD_OPTIONAL, 0, 255, &password);
+    fields_secret(p, "password", FIELD_OPTIONAL, 0, 255, &password);
     if (fields_str(p, "address", FIELD_REQUIRED, 1, RULES_NAME_MAX + 8, &address) &&
         network_put_proxy(c, address, user, password, out, &e) < 0)
         fields_refuse(o, "proxy", "%s", e.msg);

@@ -24,6 +24,9 @@ int call_check_ceilings(struct call *c, const struct session_request *r, struct 
 /* May the caller make sandboxes from this image? Otherwise PD_DENIED or PD_INVALID, with the field.
  */
 int call_check_image(struct call *c, const char *image, struct pd_err *e);
+/* May it, where the image is said by its id? Whoever has heard an id is not whose image it is. An
+ * id that the store does not have may be one of another provider's. */
+int call_check_image_id(struct call *c, const char *image, struct pd_err *e);
 /* A provider that there is not, and a mode that is not to be had, are refused before a place is
  * waited for, with the field. */
 int call_check_provider(struct call *c, const struct session_request *r, struct pd_err *e);

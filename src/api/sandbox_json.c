@@ -306,7 +306,9 @@ int call_check_ceilings(struct call *c, const struct session_request *r, struct 
 
 int call_check_image(struct call *c, const char *image, struct pd_err *e)
 {
-    if (config_check_image(c->config, c->who.tenant, image, e) == 0)
+    bool is_id = !strncmp(image, "sha256:", 7);
+    if (config_check_image(c->config, c->who.tenant, image, e) == 0 &&
+        (!is_id || call_check_image_id(c, image, e) == 0))
         return 0;
     snprintf(c->field, sizeof c->field, "image");
     return -1;

@@ -224,7 +224,7 @@ static int take_words(struct words *w, const char *what, int argc, char **argv, 
 }
 
 /* Whoever reads the list slowly, as with a pager, keeps nobody from the store: it is written when
- * the lock is gone. */
+ * the lock is gone. (With --json it is a program that reads, and each line goes out at once.) */
 static int list_images(int images, const struct words *w, struct pd_err *e)
 {
     static char list[LIST_MAX];

@@ -382,8 +382,10 @@ static int take_option(struct pulling *p, struct options *o, struct pd_err *e)
         p->name = value;
     else if (!auth)
         p->source.registry = value;
+    else if (!strcmp(value, "-") && (p->source.auth = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3)) < 0)
+        return pd_fail(e, PD_INVALID, "--auth -: standard input is closed");
     else if (!strcmp(value, "-"))
-        p->source.auth = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+        return 0;
     else if ((p->source.auth = open(value, O_RDONLY | O_CLOEXEC)) < 0)
         return pd_fail(e, PD_INVALID, "--auth: '%.150s': %s", value, strerror(errno));
     return 0;

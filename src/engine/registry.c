@@ -406,6 +406,10 @@ static int read_password(struct registry *r, struct pd_err *e)
         n = at ? pread(REGISTRY_AUTH_FD, at, 4096, (off_t)file.len) : -1; /* others have it, too */
         if (n < 0 && errno == EBADF)
             return 0; /* there is none */
+        if (n < 0 && errno == ESPIPE)
+            return pd_fail(e, PD_INVALID,
+                           "credentials are read from a file, and this is a pipe: --auth - takes "
+                           "a redirected file, --auth FILE one by its name");
         if (n < 0)
             return pd_fail(e, PD_INVALID,
                            "the file with credentials cannot be read, or is larger "

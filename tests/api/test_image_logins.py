@@ -85,6 +85,9 @@ def test_they_fetch_the_image_and_are_kept_nowhere(own):
     for text in (name, image):
         assert other.get("/v1/images/" + text.replace("/", "%2F")).status in (403, 404)
     check_error(other.post("/v1/sandboxes", json={"image": name}), 403, "denied", "image")
+    check_error(other.post("/v1/sandboxes", json={"image": image}), 404, "not_found", "image")
+    by_id = client.post("/v1/sandboxes", json={"image": image})
+    assert by_id.status == 201 and client.delete(f"/v1/sandboxes/{by_id.json()['id']}").status == 204, by_id
     for login in bad[:paddock.rounds(1, 3)]:
         assert build(own, other, "demo", login)["status"] == "error"
     control = client.post("/v1/sandboxes", json={"image": name})
@@ -104,9 +107,11 @@ def test_they_fetch_the_image_and_are_kept_nowhere(own):
 @pytest.mark.parametrize("login,says", [
     ({"type": "aws", "awsAccessKeyId": "A", "awsSecretAccessKey": "B", "awsRegion": "C"}, "get-login-password"),
     ({"type": "else"}, "type"), ({"type": "registry", "username": "a"}, "password"), ({"type": "gcp"}, "serviceAccountJson"),
-    ({"type": "registry", "username": "a:b", "password": "c"}, "colon"), ({**GOOD, "password": "x" * 5000}, "password"), ([], "fromImageRegistry")])
+    ({"type": "registry", "username": "a:b", "password": "c"}, "colon"), ({**GOOD, "password": "x" * 5000}, "5000 bytes"), ([], "fromImageRegistry")])
 def test_those_that_cannot_be_used_are_refused(own, login, says):
-    check_refused(begin(own, own.client(), "refused", login)[1], 400, says)
+    answer = begin(own, own.client(), "refused", login)[1]
+    check_refused(answer, 400, says)
+    assert b"xxx" not in answer.body
     own.client().delete("/v1/templates/refused")
 
 

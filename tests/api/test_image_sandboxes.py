@@ -66,6 +66,26 @@ class Box:
         assert self.client.delete(self.url).status == 204
 
 
+def test_one_that_has_lost_its_name_is_the_operators(own):
+    """Another has its name. What it was called said whose it was, and nobody can say that any more."""
+    everybody = own.client(own.make_key("anybody"))
+    operator = own.client(own.run("key", "create", "--tenant", "ops", "--admin").stdout.strip())
+
+    def ids(client):
+        return {one["id"]: one["names"] for one in client.get("/v1/images").json()["images"]}
+
+    put(own, "moves:1", layer(entry("mark", b"old\n")))
+    (old,) = [one for one, names in ids(everybody).items() if "docker.io/library/moves:1" in names]
+    control = everybody.post("/v1/sandboxes", json={"image": old})
+    assert control.status == 201 and everybody.delete(f"/v1/sandboxes/{control.json()['id']}").status == 204, control
+
+    put(own, "moves:1", layer(entry("mark", b"new\n")))
+    assert old not in ids(everybody) and ids(operator)[old] == []
+    check_error(everybody.get(f"/v1/images/{old}"), 404, "not_found")
+    check_error(everybody.post("/v1/sandboxes", json={"image": old}), 404, "not_found", "image")
+    image(own, "rm", old)
+
+
 def test_a_sandbox_is_made_from_an_image(client):
     box = Box(client)
     assert (box.info["provider"], box.info["image"]) == ("jail", "tool:1")

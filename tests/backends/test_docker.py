@@ -178,7 +178,8 @@ def test_the_door_cannot_be_written_or_used(make, images, dockerd):
 
 def test_there_is_no_network(bash):
     """The same client reaches a server in its container, and not one of the host's."""
-    ask = "echo hello | nc -w 60 127.0.0.1 {0} 2>&1; echo $?"
+    # From a file: the other nc ends its side at once, and who has nothing to say by then has said it all.
+    ask = "echo hello > /tmp/hello; nc -w 60 127.0.0.1 {0} < /tmp/hello 2>&1; echo $?"
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(8)

@@ -21,8 +21,8 @@ A = TypeVar("A", bound=BaseModel)
 C = TypeVar("C", bound=Callable[..., "Answer"])
 
 NO_NETWORK = (
-    "This cannot be reached: a sandbox has no network, but for what its rules may let through, and that "
-    "does not change while it runs, so do not try again. "
+    "This cannot be reached: a sandbox has no network, but for what its rules let through. Trying again "
+    "does not change that. "
     "Use what is installed or in /workspace already; http://127.0.0.1:PORT reaches programs that run "
     "in the sandbox.")
 
