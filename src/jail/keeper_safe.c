@@ -31,9 +31,10 @@
 #define TELL_PATIENCE NS_PER_S
 #define FIND_PATIENCE (2 * NS_PER_S)
 #define LIVE_PATIENCE (NS_PER_S / 4)
-#define NEXT_PATIENCE (5 * NS_PER_S) /* between two records: who has said one is a safe that is free */
-#define LEASE         900u /* s, as a broker has it when nobody says otherwise */
-#define NAMES_APART   (UINT64_C(1) << 32)
+#define NEXT_PATIENCE                                                                              \
+    (5 * NS_PER_S)       /* between two records: who has said one is a safe that is free */
+#define LEASE       900u /* s, as a broker has it when nobody says otherwise */
+#define NAMES_APART (UINT64_C(1) << 32)
 
 /* A socket beside the keeper's. false where the path would be too long: then there is none. */
 static bool address_beside(const struct keeper *k, const char *ending, struct sockaddr_un *ret)

@@ -573,8 +573,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_second_keeper_does_not_wait_for_a_safe_in_use, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_one_that_was_given_up_ends, setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            test_the_one_before_is_there_until_the_next_has_everything, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_one_before_is_there_until_the_next_has_everything,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_keeper_that_ends_leaves_nothing, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
