@@ -303,7 +303,7 @@ void session_mark_lost(struct session *s, const char *why)
     snprintf(s->lost_why, sizeof s->lost_why, "%.190s", why);
     lock_release(&s->lock);
 
-    controller_wake(s->all);
+    controller_wake(s);
 }
 
 static void on_started(void *owner, struct wire_id id, int pid)
@@ -379,7 +379,7 @@ static void on_synced(void *owner)
     lock_release(&s->lock);
 
     if (adopting)
-        controller_wake(s->all);
+        controller_wake(s);
 }
 
 static void on_lost(void *owner, const struct pd_err *why)

@@ -38,7 +38,7 @@ struct samples {
     uint64_t cpu_usec;  /* at the last one, */
     uint64_t since_ns;  /* which was then: by the clock */
     uint64_t paused_ns; /* since when it is paused: that time does not count */
-    uint64_t due_ns;    /* when the controller takes the next; 0: not known yet */
+    uint64_t due_ns;    /* when its controller takes the next; 0: not known yet */
 };
 
 /* The owners and killers of 64 command groups. Few sandboxes ever have more than these at a time,
@@ -489,7 +489,8 @@ void boxes_look(struct controller *c);
 void controllers_init(struct sessions *all);
 int controllers_start(struct sessions *all, struct pd_err *e);
 void controllers_join(struct sessions *all);
-void controller_wake(struct sessions *all); /* all of them */
+void controllers_wake(struct sessions *all); /* all of them */
+void controller_wake(struct session *s);     /* its own; without a session's lock */
 /* Its provider. NULL: there is none in the table. */
 struct provider *controller_provider(const struct controller *c);
 /* Every session, held; with the lock held. */
