@@ -391,10 +391,11 @@ static inline struct session *session_heir(struct session *s)
 /* Waits until it has moved. With its lock held, which is given up meanwhile. */
 int session_await_move(struct session *s, struct pd_err *e);
 /* Deletes the roots that moves have left, of this daemon or an earlier one: all of them, for
- * whoever changes it; or those of one provider, for that one's controller. Those that cannot be
- * deleted now stay. */
+ * whoever changes it; those of one provider, for that one's controller; or those of all, for
+ * whoever has ended it. Those that cannot be deleted now stay. */
 void session_finish_move(struct session *s);
 void session_finish_move_at(struct session *s, const struct provider *at);
+void session_finish_moves(struct session *s);
 /* session_samples.c */
 /* The controller's: takes one when it is due, `every` so often. */
 void samples_look(struct controller *c, struct session *s, uint64_t every);
