@@ -568,7 +568,7 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
     k->rootless = geteuid() != 0;
     k->has_ranges = !k->rootless && k->kind->has_range;
     k->init_file = k->box_file = k->secrets = -1;
-    k->epoll = k->signals = k->listener = k->null = k->ranges.fd = k->safe = -1;
+    k->epoll = k->signals = k->listener = k->null = k->ranges.fd = k->safe = k->safe_process = -1;
     for (unsigned i = 0; i < HELD_FILES; i++)
         k->held[i] = -1;
 

@@ -19,7 +19,7 @@ static struct keeper *begin(unsigned one, unsigned other)
     k->kind = keeper_kind_at(0);
     k->cgroups_known = 1;
     k->cgroups.layout = CGROUP_V2;
-    k->epoll = k->safe = -1;
+    k->epoll = k->safe = k->safe_process = -1;
     k->worker_count = 2;
     for (unsigned i = 0; i < k->worker_count; i++)
         k->workers[i].builds = 1;
