@@ -25,19 +25,35 @@ struct provider *controller_provider(const struct controller *c)
     return c->place < t->count ? t->list[c->place] : NULL;
 }
 
-/* Whose session it is: its provider's, or the first one's. */
+/* Whose session it is: its provider's, or the first one's. A move may change it at any moment. */
 static struct controller *controller_of(struct session *s)
 {
     struct sessions *all = s->all;
-    unsigned i = provider_table_index(all->c.providers, s->provider);
+
+    lock_take(&s->lock);
+    const struct provider *at = s->provider;
+    lock_release(&s->lock);
+
+    unsigned i = provider_table_index(all->c.providers, at);
     return &all->controllers[i < all->c.providers->count ? i : 0];
 }
 
-void controller_wake(struct sessions *all)
+void controllers_wake(struct sessions *all)
 {
     lock_take(&all->lock);
     for (unsigned i = 0; i < PROVIDERS_MAX; i++)
         all->controllers[i].due = true;
+    pthread_cond_broadcast(&all->control_cond);
+    lock_release(&all->lock);
+}
+
+/* The others hear the condition, too, and wait on: nothing is due with them. */
+void controller_wake(struct session *s)
+{
+    struct sessions *all = s->all;
+
+    lock_take(&all->lock);
+    controller_of(s)->due = true;
     pthread_cond_broadcast(&all->control_cond);
     lock_release(&all->lock);
 }
@@ -339,36 +355,47 @@ static void forget_of_all(struct sessions *all, uint64_t now)
     lock_take(&all->lock);
 }
 
-/* The sessions of its provider, held, and `every_second` those that may have left something there;
- * with the lock held. */
-static struct session **hold_own(struct controller *c, bool every_second, size_t *ret_count)
+/* Sessions that are looked at next, each held. */
+struct held {
+    struct session **list;
+    size_t count, room;
+};
+
+/* false: there is no memory for one more; those that it has stay. */
+static bool hold(struct held *h, struct session *s)
 {
-    size_t count = 0, room = 0;
-    struct session **list = NULL;
+    if (h->count == h->room) {
+        size_t room = h->room * 2 + 64;
+        struct session **more = realloc(h->list, room * sizeof *more);
+        if (!more)
+            return false;
+        h->list = more;
+        h->room = room;
+    }
+
+    h->list[h->count++] = session_ref(s);
+    return true;
+}
+
+/* The sessions of its provider, and `every_second` those that may have left something there; with
+ * the lock held. Those for which there is no memory have their turn when there is some. */
+static struct held hold_own(struct controller *c, bool every_second)
+{
+    struct held h = {.list = NULL};
 
     for (unsigned i = 0; i < SESSION_BUCKETS; i++)
-        for (struct session *s = c->all->by_id[i]; s; s = s->next) {
-            if (controller_of(s) != c && !(every_second && has_left(s)))
-                continue;
-            if (count == room) {
-                struct session **more = realloc(list, (room = room * 2 + 64) * sizeof *list);
-                if (!more)
-                    break; /* the others have their turn when there is memory */
-                list = more;
-            }
-            list[count++] = session_ref(s);
-        }
-    *ret_count = count;
-    return list;
+        for (struct session *s = c->all->by_id[i]; s; s = s->next)
+            if ((controller_of(s) == c || (every_second && has_left(s))) && !hold(&h, s))
+                return h;
+    return h;
 }
 
 /* Looks at those that it holds, without the lock. */
-static void look_at_all(struct controller *c, struct session **list, size_t count,
-                        bool every_second)
+static void look_at_all(struct controller *c, const struct held *h, bool every_second)
 {
-    uint64_t samples = samples_every(count);
-    for (size_t i = 0; i < count; i++)
-        look_at(c, list[i], every_second, samples);
+    uint64_t samples = samples_every(h->count);
+    for (size_t i = 0; i < h->count; i++)
+        look_at(c, h->list[i], every_second, samples);
 
     if (every_second) {
         boxes_look(c);
@@ -385,18 +412,17 @@ static void *controller_main(void *arg)
     lock_take(&all->lock);
 
     while (!all->stopping) {
-        size_t count;
         uint64_t now = clock_now();
         bool every_second = now - last_second >= NS_PER_S;
         if (every_second)
             last_second = now;
         c->due = false;
         forget_of_all(all, now);
-        struct session **list = hold_own(c, every_second, &count);
+        struct held h = hold_own(c, every_second);
         lock_release(&all->lock);
 
-        look_at_all(c, list, count, every_second);
-        let_go(list, count);
+        look_at_all(c, &h, every_second);
+        let_go(h.list, h.count);
 
         lock_take(&all->lock);
         deadline next = deadline_in(LOOK_MS * NS_PER_MS);

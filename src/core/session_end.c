@@ -121,8 +121,9 @@ static void store_end(struct session *s, int clean)
 }
 
 /* Takes away what there is of one that is stopping or being discarded; the caller has made it so,
- * and is the only one. What moves have left at other providers is for these one's controllers,
- * unless somebody waits for the end. */
+ * and is the only one. What moves have left at other providers is deleted when it has ended,
+ * because one of them may not answer: by these one's controllers, unless somebody waits for the
+ * end. */
 static int take_away(struct session *s, bool waits, struct pd_err *e)
 {
     struct pd_err ignored;
@@ -141,8 +142,6 @@ static int take_away(struct session *s, bool waits, struct pd_err *e)
     if (r < 0)
         log_error("session.undead", "id=%s error=%s", s->info.id, e->msg);
     int clean = session_remove_root(s) == 0;
-    if (waits)
-        session_finish_move(s);
     session_bury(s, !life_is_owned(s->life)); /* nobody's has no rows that stay */
 
     lock_both(s);
@@ -153,6 +152,8 @@ static int take_away(struct session *s, bool waits, struct pd_err *e)
     store_end(s, clean);
     log_info("session.end", "id=%s cause=%s reason=%s", s->info.id, session_end_name(s->info.end),
              s->info.end_reason);
+    if (waits)
+        session_finish_moves(s);
     return r;
 }
 
@@ -303,7 +304,7 @@ void session_mark_lost(struct session *s, const char *why)
     snprintf(s->lost_why, sizeof s->lost_why, "%.190s", why);
     lock_release(&s->lock);
 
-    controller_wake(s->all);
+    controller_wake(s);
 }
 
 static void on_started(void *owner, struct wire_id id, int pid)
@@ -379,7 +380,7 @@ static void on_synced(void *owner)
     lock_release(&s->lock);
 
     if (adopting)
-        controller_wake(s->all);
+        controller_wake(s);
 }
 
 static void on_lost(void *owner, const struct pd_err *why)

@@ -438,6 +438,13 @@ void session_finish_move_at(struct session *s, const struct provider *at)
     free(left);
 }
 
+void session_finish_moves(struct session *s)
+{
+    const struct provider_table *t = s->all->c.providers;
+    for (unsigned i = 0; i < t->count; i++)
+        session_finish_move_at(s, t->list[i]);
+}
+
 /* Takes away what is left of the old box. Its loss, which it may have told until now, is not the
  * session's any more; that of the new one is, which was told to its maker until now. */
 static void leave_old(struct session *s, const struct tenure *old, struct session *maker)

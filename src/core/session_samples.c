@@ -1,10 +1,10 @@
-/* How samples are taken: the controller looks at every session a few times a second, and takes a
- * sample of the running ones whose turn it is. Turns are spread by the session's id, so that many
- * sessions that were made (or adopted) together are not asked at the same moment. Of very many each
- * has its turn less often: every sample costs the keeper as much as a tenth of a creation, and with
- * ten thousand sandboxes it would do nothing else. A provider that cannot tell costs a sample,
- * nothing else: it is left alone for a while then, because it may have taken its time, and its
- * controller has other things to do. */
+/* How samples are taken: the controller of each provider looks at the sessions there a few times a
+ * second, and takes a sample of the running ones whose turn it is. Turns are spread by the
+ * session's id, so that many sessions that were made (or adopted) together are not asked at the
+ * same moment. Of very many each has its turn less often: every sample costs the keeper as much as
+ * a tenth of a creation, and with ten thousand sandboxes it would do nothing else. A provider that
+ * cannot tell costs a sample, nothing else: it is left alone for a while then, because it may have
+ * taken its time, and its controller has other things to do. */
 #include "core/session_state.h"
 
 #include "access/ids.h"

@@ -38,7 +38,7 @@ struct samples {
     uint64_t cpu_usec;  /* at the last one, */
     uint64_t since_ns;  /* which was then: by the clock */
     uint64_t paused_ns; /* since when it is paused: that time does not count */
-    uint64_t due_ns;    /* when the controller takes the next; 0: not known yet */
+    uint64_t due_ns;    /* when its controller takes the next; 0: not known yet */
 };
 
 /* The owners and killers of 64 command groups. Few sandboxes ever have more than these at a time,
@@ -391,10 +391,11 @@ static inline struct session *session_heir(struct session *s)
 /* Waits until it has moved. With its lock held, which is given up meanwhile. */
 int session_await_move(struct session *s, struct pd_err *e);
 /* Deletes the roots that moves have left, of this daemon or an earlier one: all of them, for
- * whoever changes it; or those of one provider, for that one's controller. Those that cannot be
- * deleted now stay. */
+ * whoever changes it; those of one provider, for that one's controller; or those of all, for
+ * whoever has ended it. Those that cannot be deleted now stay. */
 void session_finish_move(struct session *s);
 void session_finish_move_at(struct session *s, const struct provider *at);
+void session_finish_moves(struct session *s);
 /* session_samples.c */
 /* The controller's: takes one when it is due, `every` so often. */
 void samples_look(struct controller *c, struct session *s, uint64_t every);
@@ -489,7 +490,8 @@ void boxes_look(struct controller *c);
 void controllers_init(struct sessions *all);
 int controllers_start(struct sessions *all, struct pd_err *e);
 void controllers_join(struct sessions *all);
-void controller_wake(struct sessions *all); /* all of them */
+void controllers_wake(struct sessions *all); /* all of them */
+void controller_wake(struct session *s);     /* its own; without a session's lock */
 /* Its provider. NULL: there is none in the table. */
 struct provider *controller_provider(const struct controller *c);
 /* Every session, held; with the lock held. */

@@ -140,7 +140,7 @@ void sessions_reconfigure(struct sessions *all, const struct sessions_config *c)
     queue_wake(all);
     lock_release(&all->lock);
 
-    controller_wake(all);
+    controllers_wake(all);
 }
 
 /* The threads are ended, the sandboxes stay as they are; what they were doing is in the store. */

@@ -1,4 +1,4 @@
-/* sessions: all of them; who may have one, the queue, the warm pool and the controller. */
+/* sessions: all of them; who may have one, the queue, the warm pool and the controllers. */
 #pragma once
 
 #include "core/provider.h"
@@ -58,7 +58,7 @@ struct sessions_config {
 struct sessions *sessions_new(const struct sessions_config *c, struct pd_err *e);
 /* Takes up what an earlier daemon left: adopts, ends strangers, sweeps spools. */
 int sessions_adopt(struct sessions *all, struct pd_err *e);
-/* Starts the controller and the pool. */
+/* Starts the controllers, one for each provider, and the pool. */
 int sessions_start(struct sessions *all, struct pd_err *e);
 /* Stops them; the sandboxes stay. */
 void sessions_stop(struct sessions *all);

@@ -5,7 +5,9 @@
  * Pages of files belong to the group whose process read them first, and a group from which they are
  * taken loses them: the next jail on the same image would read its programs from the disk again. So
  * a group that has some is kept with them instead, as files-0, files-1, and so on, and is nobody's
- * again. When there are FILES_MAX of them the oldest goes. */
+ * again. When there are FILES_MAX of them one goes: one that has lost its pages, or the oldest.
+ * What a jail has written on disk counts as well, because the kernel does not tell it apart; it
+ * goes when its root is deleted, and its group is the next to make room. */
 #include "jail/cgroup_used.h"
 
 #include "base/banned.h"
@@ -20,7 +22,9 @@
 #define USED_MAX  8u
 #define FILES_MAX 16u
 /* Less is read again in no time. */
-#define FILES_MIN   (64u << 10)
+#define FILES_MIN (64u << 10)
+/* Fewer are what is left of files that were deleted, as far as the kernel's number can tell. */
+#define FILES_FEW   (512u << 10)
 #define FILES_LIMIT "268435456" /* of one: more was read than is likely to be wanted again */
 
 /* Set back in this order: memory and swap together may not be less than memory alone. */
@@ -107,10 +111,34 @@ static uint64_t files_of(int group)
     return sum;
 }
 
+static void files_name(unsigned i, char out[16])
+{
+    snprintf(out, 16, "files-%u", i);
+}
+
+/* Which one is to make room. */
+static unsigned files_to_drop(int tree)
+{
+    static unsigned oldest; /* as far as this sweeper knows */
+    uint64_t fewest = FILES_FEW;
+    unsigned drop = FILES_MAX;
+    char kept[16];
+
+    for (unsigned i = 0; i < FILES_MAX; i++) {
+        files_name(i, kept);
+        auto_fd group = openat(tree, kept, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        uint64_t files = group >= 0 ? files_of(group) : 0;
+        if (files < fewest) {
+            fewest = files;
+            drop = i;
+        }
+    }
+    return drop < FILES_MAX ? drop : oldest++ % FILES_MAX;
+}
+
 /* Keeps the group for the sake of the files that it has in memory. */
 static int keep_files(int tree, int group, const char *name)
 {
-    static unsigned oldest; /* as far as this sweeper knows */
     char kept[16];
 
     if (set_all(group, limits, sizeof limits / sizeof *limits, "-1") < 0 ||
@@ -118,11 +146,11 @@ static int keep_files(int tree, int group, const char *name)
         return -EBUSY;
 
     for (unsigned i = 0; i < FILES_MAX; i++) {
-        snprintf(kept, sizeof kept, "files-%u", i);
+        files_name(i, kept);
         if (renameat(tree, name, tree, kept) == 0)
             return 0;
     }
-    snprintf(kept, sizeof kept, "files-%u", oldest++ % FILES_MAX);
+    files_name(files_to_drop(tree), kept);
     int r = group_remove(tree, kept, 1);
     if (r < 0)
         return r;

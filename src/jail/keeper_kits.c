@@ -126,16 +126,18 @@ int kits_lacking(struct keeper *k, const struct worker *w)
     return lacks_plain(k, w) || lacking_kind(k) != KIT_KINDS;
 }
 
-/* Of each kind that is lacking. */
+/* Of every kind, complete ones in all and plain ones of each builder that can make any. */
 static bool half_are_there(struct keeper *k)
 {
-    unsigned kind = lacking_kind(k), plain = share(k, KIT_PLAIN, k->config->kits);
+    unsigned plain = share(k, KIT_PLAIN, k->config->kits);
 
-    if (kind != KIT_KINDS &&
-        2 * count(k, kind) < share(k, kind, k->config->builders * k->config->kits))
-        return false;
+    for (unsigned kind = 0; kind < KIT_KINDS; kind++)
+        if (kind != KIT_PLAIN &&
+            2 * count(k, kind) < share(k, kind, k->config->builders * k->config->kits))
+            return false;
     for (unsigned i = 0; i < k->worker_count; i++)
-        if (k->workers[i].builds && 2 * k->workers[i].kit_count < plain)
+        if (k->workers[i].builds && !k->workers[i].prepare_failed &&
+            2 * k->workers[i].kit_count < plain)
             return false;
     return true;
 }

@@ -297,9 +297,9 @@ static void do_stash(struct keeper *k, struct client *c, struct frame *f)
         safe_tell_stash(k, stash_find(k, m.key));
         break;
     case WIRE_DROP:
-        safe_drop_stash(k, m.key);
         if (s)
-            stash_remove(k, s);
+            stash_remove(k, s); /* first: a new safe is told what there is */
+        safe_drop_stash(k, m.key);
         break;
     default:
         if (!s) {

@@ -5,7 +5,9 @@
  *
  *   found    by its socket beside the keeper's, at the keeper's start: the next keeper has the same
  *            name to the engine, higher epochs, and the same boxes
- *   lost     another one is started and told everything; then it takes the place of the one before
+ *   lost     another one is started and told everything; then it takes the place of the one before.
+ *            That is done before anybody hears of what the one before was not told
+ *   hung     lost, and killed when another has its place: it would keep open what the keeper closes
  *   alone    for the length of a lease; then it closes what it has, and the boxes end */
 #include "jail/keeper_state.h"
 
@@ -31,10 +33,12 @@
 #define TELL_PATIENCE NS_PER_S
 #define FIND_PATIENCE (2 * NS_PER_S)
 #define LIVE_PATIENCE (NS_PER_S / 4)
-#define NEXT_PATIENCE                                                                              \
-    (5 * NS_PER_S)       /* between two records: who has said one is a safe that is free */
-#define LEASE       900u /* s, as a broker has it when nobody says otherwise */
-#define NAMES_APART (UINT64_C(1) << 32)
+/* Between two records: who has said one is a safe that is free. */
+#define NEXT_PATIENCE (5 * NS_PER_S)
+#define REST_PATIENCE (10 * NS_PER_S) /* for one that has taken this keeper, and broken off */
+#define REST_TRIES    4u
+#define LEASE         900u /* s, as a broker has it when nobody says otherwise */
+#define NAMES_APART   (UINT64_C(1) << 32)
 
 /* A socket beside the keeper's. false where the path would be too long: then there is none. */
 static bool address_beside(const struct keeper *k, const char *ending, struct sockaddr_un *ret)
@@ -60,7 +64,14 @@ static void let_go(struct keeper *k)
     fd_done(&k->safe);
 }
 
-/* One that does not hear is no safe: its end is seen by epoll, and another is begun. */
+/* One that was told everything there was, as far as anybody knows. */
+static bool hears(const struct keeper *k)
+{
+    struct pollfd p = {.fd = k->safe};
+    return poll(&p, 1, 0) == 0; /* it says nothing but that it is gone */
+}
+
+/* One that does not hear for that long is no safe: hears() is false from then on. */
 static void tell(struct keeper *k, enum wire_type type, struct wire_id id, const struct msg_keep *m,
                  const int *fds, unsigned count)
 {
@@ -74,7 +85,7 @@ static void tell(struct keeper *k, enum wire_type type, struct wire_id id, const
         shutdown(k->safe, SHUT_RDWR);
 }
 
-void safe_tell_self(struct keeper *k)
+static void tell_self(struct keeper *k)
 {
     struct msg_keep m = {
         .kind = KEEP_SELF, .key = "", .name = k->instance, .root = "", .number = k->epoch};
@@ -94,23 +105,10 @@ static void tell_box(struct keeper *k, const struct kjail *j)
     tell(k, WIRE_KEEP, j->id, &m, fds, j->control >= 0 ? 2 : 1);
 }
 
-void safe_tell_stash(struct keeper *k, const struct stash *s)
+static void tell_stash(struct keeper *k, const struct stash *s)
 {
     struct msg_keep m = {.kind = KEEP_STASH, .key = s->key, .name = "", .root = ""};
     tell(k, WIRE_KEEP, (struct wire_id){.bytes = {0}}, &m, s->fds, s->fd_count);
-}
-
-void safe_drop_stash(struct keeper *k, const char *key)
-{
-    struct msg_keep m = {.kind = KEEP_STASH, .key = key, .name = "", .root = ""};
-    tell(k, WIRE_DROP, (struct wire_id){.bytes = {0}}, &m, NULL, 0);
-}
-
-void safe_drop_jail(struct keeper *k, const struct kjail *j)
-{
-    struct msg_keep m = {.kind = KEEP_BOX, .key = "", .name = j->name, .root = ""};
-    if (j->is_far)
-        tell(k, WIRE_DROP, j->id, &m, NULL, 0);
 }
 
 /* ---- starting one ---- */
@@ -191,7 +189,8 @@ static int listen_beside(const struct keeper *k, ino_t *ret_number)
     return fd_take(&fd);
 }
 
-static int start(struct keeper *k)
+/* Writes a pidfd of it; -1 where there is none to be had. */
+static int start(struct keeper *k, int *ret_process)
 {
     int pair[2];
     struct sockaddr_un a;
@@ -210,6 +209,7 @@ static int start(struct keeper *k)
     fd_done(&theirs);
     if (keeper_watch(k, ours, &k->safe_source) < 0)
         return -1;
+    *ret_process = (int)syscall(SYS_pidfd_open, pid, 0);
     k->safe = fd_take(&ours);
     return 0;
 }
@@ -219,38 +219,98 @@ static bool is_for_the_next(const struct kjail *j)
     return j->is_far && j->keep && j->pidfd >= 0;
 }
 
-/* It is found from now on, and the one before is not any more. One that has not heard everything
- * takes nobody's place: its end is seen, and another is begun. */
-static void take_place(const struct keeper *k)
+/* It is found from now on, and the one before is not any more. */
+static bool take_place(const struct keeper *k)
 {
     struct sockaddr_un from, to;
-    struct pollfd p = {.fd = k->safe};
-
-    if (poll(&p, 1, 0) == 0 && address_beside(k, "next", &from) && own_address(k, &to))
-        (void)rename(from.sun_path, to.sun_path);
+    return address_beside(k, "next", &from) && own_address(k, &to) &&
+           rename(from.sun_path, to.sun_path) == 0;
 }
 
 static void tell_everything(struct keeper *k)
 {
-    safe_tell_self(k);
+    tell_self(k);
     for (unsigned b = 0; b < BUCKETS; b++) {
         for (const struct kjail *j = k->jails[b]; j; j = j->next)
             if (is_for_the_next(j))
                 tell_box(k, j);
         for (const struct stash *s = k->stashes[b]; s; s = s->next)
-            safe_tell_stash(k, s);
+            tell_stash(k, s);
     }
-    take_place(k);
+}
+
+/* It may only hang, with copies of what this keeper has. */
+static void kill_process(int *pidfd)
+{
+    if (*pidfd >= 0)
+        (void)syscall(SYS_pidfd_send_signal, *pidfd, SIGKILL, NULL, 0);
+    fd_done(pidfd);
+}
+
+/* Another one in the place of the one that there is, if any. One that has not heard everything
+ * takes nobody's place: its end is seen by epoll, and the next is begun. */
+static void begin(struct keeper *k)
+{
+    auto_fd process = -1;
+
+    let_go(k);
+    if (start(k, &process) < 0)
+        return;
+    tell_everything(k);
+    if (!hears(k)) {
+        kill_process(&process);
+        return;
+    }
+
+    if (take_place(k))
+        kill_process(&k->safe_process);
+    fd_done(&k->safe_process);
+    k->safe_process = fd_take(&process);
+}
+
+/* Somebody is answered next who relies on it that the next keeper knows. Once: when another one
+ * does not hear either, the keeper goes on. */
+static void see_that_it_heard(struct keeper *k)
+{
+    if (k->safe >= 0 && !hears(k) && !k->stopping && k->jail_count)
+        begin(k);
+}
+
+void safe_tell_self(struct keeper *k)
+{
+    tell_self(k);
+    see_that_it_heard(k);
 }
 
 void safe_tell_jail(struct keeper *k, const struct kjail *j)
 {
     if (!is_for_the_next(j))
         return;
-    if (k->safe >= 0)
+    if (k->safe < 0)
+        begin(k);
+    else
         tell_box(k, j);
-    else if (start(k) == 0)
-        tell_everything(k);
+    see_that_it_heard(k);
+}
+
+void safe_tell_stash(struct keeper *k, const struct stash *s)
+{
+    tell_stash(k, s);
+    see_that_it_heard(k);
+}
+
+void safe_drop_stash(struct keeper *k, const char *key)
+{
+    struct msg_keep m = {.kind = KEEP_STASH, .key = key, .name = "", .root = ""};
+    tell(k, WIRE_DROP, (struct wire_id){.bytes = {0}}, &m, NULL, 0);
+    see_that_it_heard(k);
+}
+
+void safe_drop_jail(struct keeper *k, const struct kjail *j)
+{
+    struct msg_keep m = {.kind = KEEP_BOX, .key = "", .name = j->name, .root = ""};
+    if (j->is_far)
+        tell(k, WIRE_DROP, j->id, &m, NULL, 0);
 }
 
 void safe_heard(struct keeper *k)
@@ -260,9 +320,14 @@ void safe_heard(struct keeper *k)
     frame_reset(&k->in);
     if (wire_recv(k->safe, &k->in, 0, &e) < 0 && e.code == PD_TIMEOUT)
         return;
-    let_go(k); /* it has nothing to say but that it is gone */
-    if (!k->stopping && k->jail_count && start(k) == 0)
-        tell_everything(k);
+    if (!k->stopping && k->jail_count) {
+        begin(k);
+        return;
+    }
+
+    let_go(k);
+    if (!k->jail_count)
+        kill_process(&k->safe_process);
 }
 
 void safe_end(struct keeper *k)
@@ -275,6 +340,7 @@ void safe_end(struct keeper *k)
     if (k->safe >= 0 && !k->jail_count && address_beside(k, "next", &a))
         (void)unlink(a.sun_path);
     let_go(k);
+    fd_done(&k->safe_process); /* it outlives the keeper */
 }
 
 /* ---- taking over ---- */
@@ -293,9 +359,10 @@ static void pass_name(struct keeper *k, const char *name)
         k->next_name = number;
 }
 
+/* It may have been told by one that then broke off. */
 static void take_box(struct keeper *k, struct frame *f, const struct msg_keep *m)
 {
-    struct kjail *j = jail_new(k, f->head.id);
+    struct kjail *j = jail_find(k, f->head.id) ? NULL : jail_new(k, f->head.id);
     if (!j)
         return;
 
@@ -370,6 +437,27 @@ static enum found take_records(struct keeper *k, int sock, uint64_t patience)
     return found;
 }
 
+/* Of one that has taken this keeper and has not said everything: the rest would end with it as soon
+ * as another has its place. It is asked from the beginning. */
+static enum found ask_again(struct keeper *k, const char *path, int *sock, enum found found)
+{
+    deadline until = deadline_in(REST_PATIENCE);
+
+    for (unsigned i = 0; i < REST_TRIES && found != FOUND_ALL; i++) {
+        uint64_t now = clock_now(), patience = now < until ? until - now : 0;
+        if (patience < NS_PER_MS)
+            break;
+        fd_done(sock);
+        *sock = wire_connect_within(path, patience);
+        if (*sock < 0 || !is_ours(*sock))
+            break;
+
+        enum found heard = take_records(k, *sock, patience);
+        found = heard > found ? heard : found;
+    }
+    return found;
+}
+
 void safe_find(struct keeper *k)
 {
     struct sockaddr_un a;
@@ -396,9 +484,12 @@ void safe_find(struct keeper *k)
     if (sock < 0)
         return;
 
+    /* One that has said nothing beside a keeper that lives is that one's. */
+    if (found == FOUND_PART || !lives)
+        found = ask_again(k, a.sun_path, &sock, found);
     k->next_name += NAMES_APART;
     if (found == FOUND_ALL && keeper_watch(k, sock, &k->safe_source) == 0)
         k->safe = fd_take(&sock);
-    else if (k->jail_count && start(k) == 0)
-        tell_everything(k);
+    else if (k->jail_count)
+        begin(k);
 }

@@ -221,11 +221,19 @@ static void close_all(const struct keeper *k, struct kjail *j)
     buf_done(&j->payload);
 }
 
+/* It has no first command any more for which kits would wait. */
+static void end_pause(struct keeper *k, const struct kjail *j)
+{
+    if (wire_id_equal(j->id, k->newest))
+        k->first_command_at = 0;
+}
+
 void jail_set_dead(struct keeper *k, struct kjail *j)
 {
     if (j->state == JAIL_UNDEAD)
         k->undead_count--;
 
+    end_pause(k, j);
     kit_leave(k, j);
     j->state = JAIL_DEAD;
     j->sweep_after = 0;
@@ -256,6 +264,7 @@ void jail_forget(struct keeper *k, struct kjail *j)
     jail_dequeue(k, j);
     jail_unwatch(k, j);
     kit_leave(k, j);
+    end_pause(k, j);
     safe_drop_jail(k, j);
     jail_set_pid(k, j, 0);
 
@@ -559,7 +568,7 @@ struct keeper *keeper_new(const struct keeper_config *c, struct pd_err *e)
     k->rootless = geteuid() != 0;
     k->has_ranges = !k->rootless && k->kind->has_range;
     k->init_file = k->box_file = k->secrets = -1;
-    k->epoll = k->signals = k->listener = k->null = k->ranges.fd = k->safe = -1;
+    k->epoll = k->signals = k->listener = k->null = k->ranges.fd = k->safe = k->safe_process = -1;
     for (unsigned i = 0; i < HELD_FILES; i++)
         k->held[i] = -1;
 

@@ -211,7 +211,8 @@ struct keeper {
     struct cgroup_host cgroups;
     int cgroups_known;
     int epoll, signals, listener, null;
-    int safe; /* what the next keeper is left, keeper_safe.c; or -1 */
+    int safe;         /* what the next keeper is left, keeper_safe.c; or -1 */
+    int safe_process; /* a pidfd of the one that has its place, if this keeper started it; or -1 */
     struct source signal_source, listener_source, safe_source;
     uint64_t epoch, next_serial, next_name, next_list;
     int held[HELD_FILES]; /* descriptors that nobody may use up; -1 where one is lent */
@@ -238,7 +239,7 @@ struct keeper {
     char kit_images[KIT_IMAGES][SPEC_IMAGE_MAX + 1]; /* that were used lately; "": none */
     deadline kits_at;                                /* no complete kit is made before this */
     deadline quiet_at, reap_at;
-    deadline first_command_at; /* while the jail `newest` lives */
+    deadline first_command_at; /* while the jail `newest` lives; else 0 */
     struct wire_id newest;
     int stopping, stop_begun;
     char trouble[MSG_WHY_MAX + 1]; /* why workers die as soon as they start; "": they do not */
@@ -426,7 +427,9 @@ void copies_end(struct keeper *k, uint64_t client);
 /* keeper_safe.c: what this keeper leaves to the next one. */
 /* Takes over what the last one has left, if it did: before workers, who are told the name. */
 void safe_find(struct keeper *k);
-/* A box elsewhere that is to be kept is there; the first one begins a safe. */
+/* A box elsewhere that is to be kept is there; the first one begins a safe. Like those below, but
+ * for safe_drop_jail, it begins another where the safe does not hear within a second, which the
+ * keeper then waits for, and which is told the keeper's state as it is now. */
 void safe_tell_jail(struct keeper *k, const struct kjail *j);
 void safe_drop_jail(struct keeper *k, const struct kjail *j);
 void safe_tell_stash(struct keeper *k, const struct stash *s);

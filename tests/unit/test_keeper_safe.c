@@ -12,6 +12,7 @@
 #define LEASE_S "2"
 
 static pid_t watch; /* of the box that is made next */
+static pid_t hung;  /* a safe that a test has stopped, until it is seen to end; or 0 */
 
 static void broker_main(const struct builder_config *c, int sock)
 {
@@ -107,6 +108,9 @@ static int teardown(void **state)
     waitpid(k->pid, NULL, 0);
     if (watch > 0)
         kill_and_reap(&watch);
+    if (hung > 0) /* the test failed */
+        kill(hung, SIGKILL);
+    hung = 0;
     snprintf(path, sizeof path, "%s.safe", k->path);
     (void)unlink(path);
     (void)unlink(k->path);
@@ -411,6 +415,67 @@ static void test_another_users_safe_is_not_believed(void **state)
     close(c);
 }
 
+static void say_box(int peer, uint32_t id, pid_t pid)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct wire_head head = {.type = WIRE_KEEP, .id = id_of(id)};
+    char name[16];
+    int p[2];
+
+    snprintf(name, sizeof name, "j%u", id);
+    msg_keep_encode(&out, &(struct msg_keep){
+                              .kind = KEEP_BOX, .key = "", .name = name, .root = "", .pid = pid});
+    pair_make(p);
+    int fds[2] = {(int)syscall(SYS_pidfd_open, pid, 0), p[0]};
+    (void)wire_send(peer, &head, &out, fds, 2, deadline_in(NS_PER_S));
+    close(fds[0]);
+    close(p[0]);
+}
+
+/* A safe that breaks off within what it tells the first who comes, and tells the second all. */
+static pid_t start_safe_that_breaks_off(struct keeper_run *k)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    struct wire_head done = {.type = WIRE_DONE};
+    int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+    snprintf(a.sun_path, sizeof a.sun_path, "%s.safe", k->path);
+    assert_int_equal(bind(s, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(listen(s, 4), 0);
+    pid_t pid = child_fork();
+    if (pid == 0) {
+        int first = accept(s, NULL, NULL);
+        say_box(first, 1, watch);
+        close(first);
+        int second = accept(s, NULL, NULL);
+        say_box(second, 1, watch);
+        say_box(second, 2, getpid());
+        (void)wire_send(second, &done, NULL, NULL, 0, deadline_in(NS_PER_S));
+        alarm(100);
+        pause();
+    }
+    close(s);
+    return pid;
+}
+
+/* What it has not said would end with it when another has its place. */
+static void test_a_safe_that_breaks_off_is_asked_again(void **state)
+{
+    need_root();
+    struct keeper_run *k = *state;
+    int c = client_open(k);
+    close(c);
+    kill_and_reap(&k->pid);
+
+    pid_t safe = start_safe_that_breaks_off(k);
+    start_next(k);
+    c = client_open(k);
+    assert_int_equal(list_count(c, &k->f, 901, 1, NULL), 2);
+    frame_reset(&k->f);
+    kill_and_reap(&safe);
+    close(c);
+}
+
 static void test_a_keeper_that_ends_leaves_nothing(void **state)
 {
     need_root();
@@ -470,15 +535,35 @@ static void test_a_second_keeper_does_not_wait_for_a_safe_in_use(void **state)
     close(init_end);
 }
 
+static void stop_safe(pid_t safe)
+{
+    hung = safe;
+    kill(safe, SIGSTOP);
+}
+
 static ino_t number_of(const char *path)
 {
     struct stat st;
     return lstat(path, &st) == 0 ? st.st_ino : 0;
 }
 
-/* One that a keeper gave up while it heard nothing, and that hears again when another has its
- * place: what it has must not stay open. */
-static void test_one_that_was_given_up_ends(void **state)
+/* Words for a safe that hears nothing, until there is no room for more and a second is over: what
+ * is said last is not answered before another safe is there. */
+static void drop_until_one_takes_long(int c, struct keeper_run *k)
+{
+    deadline t = deadline_in(30 * NS_PER_S);
+    uint64_t began;
+
+    do {
+        assert_false(deadline_passed(t));
+        began = clock_now();
+        drop(c, k, "another");
+    } while (clock_now() - began < NS_PER_S - 20 * NS_PER_MS);
+}
+
+/* Whoever is told that something is kept finds it after any death of the keeper. And one that hangs
+ * for good must not keep open what it has. */
+static void test_one_that_hangs_is_replaced_before_an_answer_and_killed(void **state)
 {
     need_root();
     struct keeper_run *k = *state;
@@ -491,19 +576,82 @@ static void test_one_that_was_given_up_ends(void **state)
     stash(c, k, "input", p[1]);
     fd_done(&p[1]);
 
-    /* Words for it until there is no room, and a second is over. */
-    kill(first, SIGSTOP);
-    deadline t = deadline_in(20 * NS_PER_S);
-    while (number_of(path) == number && !deadline_passed(t))
-        drop(c, k, "another");
+    stop_safe(first);
+    drop_until_one_takes_long(c, k);
+    assert_int_not_equal(number_of(path), number);
+    await_death(first);
+    hung = 0;
+    expect_end(p[0], 0, false);
+    drop(c, k, "input");
+    expect_end(p[0], 1500, true);
+
+    kill_and_reap(&k->pid);
+    close(c);
+    start_next(k);
+    c = client_open(k);
+    int control = expect_listed(c, k);
+    expect_joined(init_end, control);
+    close(control);
+    close(p[0]);
+    close(c);
+    close(init_end);
+}
+
+/* One that a keeper found and gave up while it heard nothing, and that hears again when another has
+ * its place: what it has must not stay open. */
+static void test_one_that_was_given_up_ends(void **state)
+{
+    need_root();
+    struct keeper_run *k = *state;
+    char path[96];
+    int init_end = make_box(k, 1), c = client_open(k), p[2];
+    pid_t first = await_safe(k, 0);
+    snprintf(path, sizeof path, "%s.safe", k->path);
+    ino_t number = number_of(path);
+    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+    stash(c, k, "input", p[1]);
+    fd_done(&p[1]);
+    kill_and_reap(&k->pid); /* a keeper kills only what it started */
+    close(c);
+    start_next(k);
+    c = client_open(k);
+
+    stop_safe(first);
+    drop_until_one_takes_long(c, k);
+    assert_int_not_equal(number_of(path), number);
     drop(c, k, "input");
     expect_end(p[0], 0, false);
     kill(first, SIGCONT);
+    hung = 0;
     expect_end(p[0], 1500, true);   /* sooner than the lease is over */
     expect_end(init_end, 0, false); /* the box has its keeper, and its other safe */
     close(p[0]);
     close(c);
     close(init_end);
+}
+
+/* The safe that is begun while a DROP is not answered yet, because the one before hears nothing. */
+static pid_t drop_until_another_is_begun(int c, struct keeper_run *k, pid_t before)
+{
+    auto_buf out = BUF_INIT(WIRE_PAYLOAD_MAX);
+    struct wire_head head = {.type = WIRE_DROP, .id = id_of(902)};
+    deadline t = deadline_in(PATIENCE);
+    bool waits = false;
+    struct pd_err e;
+    pid_t next;
+
+    msg_key_encode(&out, &(struct msg_key){.key = "another"});
+    while (!(next = keeper_child_but(k, "paddock-safe", before)) && !deadline_passed(t)) {
+        struct pollfd p = {.fd = c, .events = POLLIN};
+        if (!waits)
+            assert_int_equal(wire_send(c, &head, &out, NULL, 0, deadline_in(5 * NS_PER_S)), 0);
+        waits = poll(&p, 1, 1) == 0;
+        if (!waits)
+            assert_int_equal(wire_recv(c, &k->f, deadline_in(5 * NS_PER_S), &e), 1);
+        frame_reset(&k->f);
+    }
+    assert_true(next > 0);
+    return next;
 }
 
 #define STASHES 400 /* more than a socket has room for: telling them takes until they are heard */
@@ -524,13 +672,12 @@ static void test_the_one_before_is_there_until_the_next_has_everything(void **st
     }
 
     for (int round = 0; round < (night && night[0] ? 100 : 3); round++) {
-        pid_t first = await_safe(k, 0), next;
-        deadline t = deadline_in(PATIENCE);
-        kill(first, SIGSTOP);
-        while (!(next = keeper_child_but(k, "paddock-safe", first)) && !deadline_passed(t))
-            drop(c, k, "another");
+        pid_t first = await_safe(k, 0);
+        stop_safe(first);
+        pid_t next = drop_until_another_is_begun(c, k, first);
         kill_and_reap(&k->pid);
         kill(first, SIGCONT);
+        hung = 0;
         close(c);
 
         start_next(k);
@@ -550,7 +697,8 @@ static void test_the_one_before_is_there_until_the_next_has_everything(void **st
         ino_t number = number_of(path);
         kill(first, SIGKILL);
         kill(next, SIGKILL);
-        for (t = deadline_in(PATIENCE); number_of(path) == number && !deadline_passed(t);)
+        deadline t = deadline_in(PATIENCE);
+        while (number_of(path) == number && !deadline_passed(t))
             usleep(1000);
         assert_int_not_equal(number_of(path), number);
     }
@@ -572,6 +720,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_another_users_safe_is_not_believed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_second_keeper_does_not_wait_for_a_safe_in_use, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_a_safe_that_breaks_off_is_asked_again, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_one_that_hangs_is_replaced_before_an_answer_and_killed,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(test_one_that_was_given_up_ends, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_one_before_is_there_until_the_next_has_everything,
                                         setup, teardown),

@@ -598,7 +598,7 @@ static void *expire_main(void *arg)
     lock_release(&x->s->lock);
 
     do {
-        controller_wake(x->s->all);
+        controllers_wake(x->s->all);
         usleep(500);
         lock_take(&x->s->lock);
         is = x->s->info.state;

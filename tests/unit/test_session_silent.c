@@ -181,12 +181,50 @@ static void test_what_was_left_at_a_silent_provider_delays_nothing(void **state)
     daemon_end(d);
 }
 
+static void *end_it(void *arg)
+{
+    struct pd_err e = {.msg = ""};
+    assert_int_equal(session_end(arg, END_KILLED, "test", &e), 0);
+    return NULL;
+}
+
+/* Nor does whoever waits for the end: what was left is deleted when it has ended, not before. */
+static void test_an_end_that_is_waited_for_waits_for_its_own_provider(void **state)
+{
+    struct daemon *d = begin(state, world_new());
+    struct session *s = make_in(d, "local", MODE_NONE);
+    deadline limit = deadline_in(60 * NS_PER_S);
+    pthread_t thread;
+    struct pd_err e = {.msg = ""};
+
+    d->world->fail_remove = 1;
+    assert_int_equal(move_to(s, &strong, 0, "test", &e), 0);
+    remove_really = weak.remove_root;
+    weak.remove_root = hold_remove;
+    atomic_store(&removes_held, 0);
+    atomic_store(&holds_remove, true);
+    d->world->fail_remove = 0;
+    assert_int_equal(pthread_create(&thread, NULL, end_it, s), 0);
+    await_gone(s);
+    assert_true(has_left(s)); /* the control */
+
+    atomic_store(&holds_remove, false);
+    pthread_join(thread, NULL);
+    while (has_left(s) && !deadline_passed(limit))
+        usleep(1000);
+    assert_false(has_left(s));
+    assert_int_equal(root_count(d->world), 0);
+    session_unref(s);
+    daemon_end(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_WORLD(test_a_provider_that_is_silent_holds_up_no_other),
         IN_WORLD(test_a_silent_provider_delays_no_end_and_no_sample_elsewhere),
         IN_WORLD(test_what_was_left_at_a_silent_provider_delays_nothing),
+        IN_WORLD(test_an_end_that_is_waited_for_waits_for_its_own_provider),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
