@@ -416,13 +416,13 @@ static int cloudrun_create(struct remote *r, const struct remote_plan *p, struct
         return -1;
 
     /* Only here: what is made is ended whoever waits. */
-    b->rented.remote = r;
+    b->rented.remote = b->gcs.rented.remote = r;
     bool made = run(b, p, &sign, id, t, e) == 0;
     if (made) {
         note_made(b, p, id);
         made = cloudrun_way_await(b, id, &sign, t, e) == 0;
     }
-    b->rented.remote = NULL;
+    b->rented.remote = b->gcs.rented.remote = NULL;
     if (!made)
         return -1;
     *ret = (struct remote_state){.running = true};

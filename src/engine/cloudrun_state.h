@@ -33,6 +33,7 @@ struct cloudrun {
     struct made made[MADE_MOST];
     unsigned made_count; /* of all: the last ones are kept */
     int board;           /* of a carrier: where the calls of its box come from, or -1 */
+    uint32_t last_call;  /* of a carrier: the number of its last call by bucket, or 0 */
 };
 
 /* PD_NOT_FOUND when Cloud Run does not know it any more. */
