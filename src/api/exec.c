@@ -330,7 +330,7 @@ static int run(struct call *c, struct start_request *q, int events, uint64_t off
     int keep = q->detached || q->request.key != NULL;
     int r;
     if (q->detached) {
-        r = process_await_pid(p, e);
+        r = process_await_start(p, conn_fd(c->r->conn), e);
         if (r == 0)
             r = answer_started(c, p, 202);
     } else if (events) {

@@ -314,7 +314,7 @@ int mcp_start_process(struct mcp_request *m, struct fields *args, struct mcp_res
         return -1;
 
     snprintf(m->c->summary, sizeof m->c->summary, "%.290s", q.command);
-    int r = process_await_pid(p, e);
+    int r = process_await_start(p, conn_fd(m->c->r->conn), e);
     if (r == 0) {
         struct json j = JSON_INIT(&ret->data);
         process_get(p, &i, NULL);

@@ -193,7 +193,7 @@ int processes_start(struct call *c, struct pd_err *e)
     if (r < 0)
         return -1;
 
-    r = process_await_pid(p, e);
+    r = process_await_start(p, conn_fd(c->r->conn), e);
     if (r == 0) {
         struct process_info i;
         process_get(p, &i, NULL);

@@ -1,6 +1,8 @@
-/* How this works: the process waits for the file of the next call; the one with the highest number
- * that is there counts, and those before it were given up. Then it connects to the far end and
- * copies, until the far end ends or there is another call.
+/* How this works: the process waits for the file of the call behind the last that it took, from the
+ * first on. When those behind that one are there, too, the last in the row counts, and those before
+ * it were given up. Then it connects to the far end and copies, until the far end ends or there is
+ * the next call. A number that is missing ends the row: no file of a call may be removed while the
+ * box lives, or a process that begins anew finds none of them.
  *
  * A bucket that is mounted shows a file when it was closed; a file is written under the name that
  * it is to have, because such a mount has no rename that is one step. */

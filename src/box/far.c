@@ -370,7 +370,9 @@ static void count_lease(struct far *f)
 static deadline next_turn(const struct far *f)
 {
     deadline d = deadline_in(TURN), link = link_deadline(f->link);
-    return d < link ? d : link;
+    deadline streams = streams_deadline(&f->streams);
+    d = d < link ? d : link;
+    return d < streams ? d : streams;
 }
 
 static int fill_polls(struct far *f)

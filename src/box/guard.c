@@ -3,8 +3,10 @@
 #include "box/guard.h"
 
 #include "base/banned.h"
+#include "base/clock.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -12,7 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LIVES 16 /* in a row without progress */
+#define LIVES      16 /* in a row without progress */
+#define SHORT_LIFE NS_PER_S
 
 static pid_t begin(guard_work *work, void *context)
 {
@@ -25,10 +28,11 @@ static pid_t begin(guard_work *work, void *context)
     _exit((pid_t)syscall(SYS_getppid) == own ? work(context) : 1);
 }
 
-int guard_run(guard_work *work, uint64_t (*progress)(void *context), void *context)
+int guard_run(guard_work *work, uint64_t (*progress)(void *context), unsigned pause_ms,
+              void *context)
 {
     for (unsigned idle = 0; idle < LIVES; idle++) {
-        uint64_t before = progress(context);
+        uint64_t before = progress(context), born = clock_now();
         int status;
         pid_t pid = begin(work, context);
         if (pid < 0)
@@ -43,6 +47,8 @@ int guard_run(guard_work *work, uint64_t (*progress)(void *context), void *conte
             return -1;
         if (progress(context) != before)
             idle = 0;
+        if (clock_now() - born < SHORT_LIFE)
+            poll(NULL, 0, (int)pause_ms);
     }
     return -1;
 }

@@ -8,5 +8,8 @@
 typedef int guard_work(void *context);
 /* Has it done, again after each SIGKILL; any other signal is a fault of the work itself, and ends
  * it. `progress` tells whether a life came anywhere: of those that did not, few are followed by
- * another. Returns the exit status, or -1. */
-int guard_run(guard_work *work, uint64_t (*progress)(void *context), void *context);
+ * another. Behind a life of less than a second there is a pause of so many milliseconds: whoever is
+ * killed at once each time, as where there is no memory, comes anywhere by a little, too, and must
+ * not keep the machine busy for it. Returns the exit status, or -1. */
+int guard_run(guard_work *work, uint64_t (*progress)(void *context), unsigned pause_ms,
+              void *context);

@@ -233,6 +233,14 @@ static ssize_t read_file(const struct keep *k, struct place *p, int fd, size_t w
     return n;
 }
 
+void keep_forget(struct keep *k, int place, uint64_t start)
+{
+    struct place *p = at(k, place);
+
+    p->start = start < p->end ? start : p->end;
+    free_behind(k, place, p);
+}
+
 ssize_t keep_read(struct keep *k, int place, int fd, uint64_t start, size_t len,
                   const uint8_t **ret)
 {
@@ -240,8 +248,7 @@ ssize_t keep_read(struct keep *k, int place, int fd, uint64_t start, size_t len,
     struct stat st;
     size_t in_row = KEEP_ROOM - (size_t)(p->end & (KEEP_ROOM - 1));
 
-    p->start = start < p->end ? start : p->end;
-    free_behind(k, place, p);
+    keep_forget(k, place, start);
     size_t room = KEEP_ROOM - (size_t)(p->end - p->freed);
     size_t where = bytes_at(place) + (size_t)(p->end & (KEEP_ROOM - 1));
     len = len < room ? len : room;

@@ -38,6 +38,9 @@ void keep_leave(struct keep *k, int place);
  * bytes from `start`, the lowest that may still be asked for, have come round. As read(2). */
 ssize_t keep_read(struct keep *k, int place, int fd, uint64_t start, size_t len,
                   const uint8_t **ret);
+/* Nothing below `start` will be asked for any more: its memory is given back, and whoever claims
+ * the place begins there. */
+void keep_forget(struct keep *k, int place, uint64_t start);
 /* Writes to a descriptor that does not block. As write(2). */
 ssize_t keep_write(struct keep *k, int place, int fd, const void *data, size_t len);
 

@@ -85,12 +85,16 @@ void letters_call(const uint8_t root[LETTERS_KEY], uint32_t call, const uint8_t 
 bool letters_call_read(const uint8_t root[LETTERS_KEY], uint32_t call, const void *data, size_t len,
                        uint8_t ret_key[LETTERS_KEY])
 {
-    uint8_t whole[LETTERS_CALL];
+    uint8_t whole[LETTERS_CALL], key[LETTERS_KEY];
 
     if (len != sizeof whole)
         return false;
-    letters_call(root, call, data, whole, ret_key);
-    return proof_equal(whole + LETTERS_SALT, (const uint8_t *)data + LETTERS_SALT);
+    letters_call(root, call, data, whole, key);
+    bool good = proof_equal(whole + LETTERS_SALT, (const uint8_t *)data + LETTERS_SALT);
+    if (good)
+        memcpy(ret_key, key, sizeof key);
+    explicit_bzero(key, sizeof key);
+    return good;
 }
 
 /* ---- letters ---- */
@@ -120,23 +124,27 @@ static uint32_t read_head(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* Seals what `piece` has behind its head, and puts it. */
+/* Seals what `piece` has behind its head, and puts it. The number is used up before: a put that
+ * failed may be there all the same, and what is said next must not have its nonce. */
 static bool post(struct carry *c, size_t len)
 {
     const struct letters *l = c->l;
     uint8_t nonce[LETTERS_NONCE];
     char name[LETTERS_NAME];
-    uint32_t rest = (uint32_t)len + LETTERS_TAG;
+    uint32_t rest = (uint32_t)len + LETTERS_TAG, number = c->out;
 
+    if (!number)
+        return false; /* they have come round */
+    c->out++;
     for (unsigned i = 0; i < 4; i++)
         c->piece[i] = (uint8_t)(rest >> (8 * i));
-    make_nonce(l->out, c->out, nonce);
-    letters_name(name, l->prefix, l->call, l->out, c->out);
+    make_nonce(l->out, number, nonce);
+    letters_name(name, l->prefix, l->call, l->out, number);
     if (!l->store->crypt(true, l->key, nonce, c->piece + 4, len, c->piece + 4 + len) ||
         l->store->put(l->store->context, name, c->piece, 4 + rest) < 0)
         return false;
     c->moved = true;
-    return c->out++ != UINT32_MAX;
+    return true;
 }
 
 /* All that the socket has, in one letter or several. False when it is over. */

@@ -50,7 +50,8 @@ void letters_here(const uint8_t root[LETTERS_KEY], uint8_t ret[LETTERS_PROOF]);
 /* The content of a call, and the key of its letters. */
 void letters_call(const uint8_t root[LETTERS_KEY], uint32_t call, const uint8_t salt[LETTERS_SALT],
                   uint8_t ret[LETTERS_CALL], uint8_t ret_key[LETTERS_KEY]);
-/* The key of a call's letters; false when the content is not this call's. */
+/* The key of a call's letters; false when the content is not this call's, and then *ret_key is as
+ * it was. */
 bool letters_call_read(const uint8_t root[LETTERS_KEY], uint32_t call, const void *data, size_t len,
                        uint8_t ret_key[LETTERS_KEY]);
 

@@ -16,7 +16,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BUDGET (16u << 20)
+#define BUDGET   (16u << 20)
+#define PAUSE_MS 100u
 
 static int dial(void *context)
 {
@@ -80,5 +81,5 @@ int near_main(int argc, char **argv)
     memcpy(c.who.key, secret.key, sizeof c.who.key);
     explicit_bzero(&secret, sizeof secret);
     c.keep = keep_new();
-    return c.keep && guard_run(work, progress, &c) == 0 ? 0 : 1;
+    return c.keep && guard_run(work, progress, PAUSE_MS, &c) == 0 ? 0 : 1;
 }

@@ -506,9 +506,9 @@ static int fill_polls(struct stand_in *s)
 
 static deadline next_turn(const struct stand_in *s)
 {
-    if (s->fd < 0)
-        return s->next;
-    return s->greets ? s->until : link_deadline(s->link);
+    deadline streams = streams_deadline(&s->streams);
+    deadline link = s->fd < 0 ? s->next : s->greets ? s->until : link_deadline(s->link);
+    return streams < link ? streams : link;
 }
 
 static int turn(struct stand_in *s)

@@ -61,7 +61,7 @@ int stand_in_record(struct stand_in *s)
     link_keep(s->link, b);
     int r = keep_record(s->config->keep, b);
     if (r == 0)
-        streams_recorded(&s->streams);
+        streams_recorded(&s->streams, s->link);
     if (b->cap > RECORD_CALM)
         buf_done(b);
     return r;

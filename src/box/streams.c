@@ -1,7 +1,8 @@
 /* How this works: what a command writes is read as far as its channel has room, so a full ring
  * makes the command wait. What comes for it is taken from the channel when the kernel has it. A
  * stream ends where one side says so, and the other is told: END for an end of file, STOP for a
- * reader that is gone. */
+ * reader that is gone. An error of a read that tells of no end, such as that there is no memory
+ * just now, is none: the bytes are still there, and are asked for again behind a pause. */
 #include "box/streams.h"
 
 #include "base/banned.h"
@@ -19,6 +20,7 @@
 #include <sys/socket.h>
 
 #define PIECE (64u << 10)
+#define PAUSE (100 * NS_PER_MS) /* behind a read that failed */
 
 /* ---- birth ---- */
 
@@ -92,6 +94,7 @@ int streams_add(struct streams *s, uint32_t channel, int fd, unsigned ways, stru
                                          .fd = fd_take(&own),
                                          .exec = exec,
                                          .place = place,
+                                         .again = DEADLINE_NONE,
                                          .back = ways & LINK_BACK,
                                          .reads = ways & LINK_BACK,
                                          .writes = ways & LINK_AWAY};
@@ -169,15 +172,19 @@ static void forget(struct streams *s, struct stream *st)
 }
 
 /* Whether somebody else wanted a descriptor not to block can only be seen before: so that is asked
- * again by whoever hears of an EXEC that is in no record. */
-void streams_recorded(struct streams *s)
+ * again by whoever hears of an EXEC that is in no record. What was taken behind the last read of a
+ * stream is seen here alone: of one that is silent then, all would be kept until its end. */
+void streams_recorded(struct streams *s, const struct link *l)
 {
     close_those_let_go(s);
-    for (unsigned i = 0; i < s->count; i++)
-        if (!s->all[i].begun) {
-            s->all[i].begun = true;
-            (void)fd_set_nonblock(s->all[i].fd);
-        }
+    for (unsigned i = 0; i < s->count; i++) {
+        struct stream *st = &s->all[i];
+        keep_forget(s->keep, st->place, link_held(l, st->channel));
+        if (st->begun)
+            continue;
+        st->begun = true;
+        (void)fd_set_nonblock(st->fd);
+    }
 }
 
 int streams_recall(struct streams *s, struct link *l, const struct stream *st)
@@ -251,13 +258,24 @@ bool streams_resize(const struct streams *s, struct wire_id exec, unsigned rows,
 
 /* ---- bytes ---- */
 
-void streams_poll(const struct streams *s, const struct link *l, struct pollfd *ret)
+deadline streams_deadline(const struct streams *s)
+{
+    deadline first = DEADLINE_NONE;
+    for (unsigned i = 0; i < s->count; i++)
+        if (s->all[i].reads && s->all[i].again < first)
+            first = s->all[i].again;
+    return first;
+}
+
+void streams_poll(struct streams *s, const struct link *l, struct pollfd *ret)
 {
     size_t len;
     for (unsigned i = 0; i < s->count; i++) {
-        const struct stream *st = &s->all[i];
+        struct stream *st = &s->all[i];
         short events = 0;
-        if (st->reads && link_room(l, st->channel))
+        if (st->again != DEADLINE_NONE && deadline_passed(st->again))
+            st->again = DEADLINE_NONE;
+        if (st->reads && st->again == DEADLINE_NONE && link_room(l, st->channel))
             events |= POLLIN;
         if (st->writes && link_read(l, st->channel, &len))
             events |= POLLOUT;
@@ -296,19 +314,29 @@ static ssize_t write_some(const struct streams *s, const struct stream *st, cons
     return n;
 }
 
+/* Of a terminal: EIO when nobody has its other side any more. */
+static bool tells_an_end(ssize_t n, int error)
+{
+    return n == 0 || error == EIO || error == ECONNRESET;
+}
+
 /* From the command. */
 static void read_stream(struct streams *s, struct stream *st, struct link *l)
 {
     const uint8_t *piece;
     for (;;) {
         size_t room = link_room(l, st->channel);
-        if (!st->reads || !room)
+        if (!st->reads || !room || st->again != DEADLINE_NONE)
             return;
 
         ssize_t n = read_some(s, st, l, room, &piece);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
-        if (n <= 0) { /* of a terminal: EIO when nobody has its other side any more */
+        if (n <= 0 && !tells_an_end(n, errno)) {
+            st->again = deadline_in(PAUSE);
+            return;
+        }
+        if (n <= 0) {
             st->reads = false;
             link_end(l, st->channel);
             return;

@@ -2,6 +2,7 @@
  * channel of the link. Nothing here waits. */
 #pragma once
 
+#include "base/clock.h"
 #include "link/link.h"
 
 #include <poll.h>
@@ -20,6 +21,7 @@ struct stream {
     uint64_t put;       /* bytes that were read from the descriptor */
     int place;          /* in `keep`, if there is one */
     bool begun;         /* with `keep`: a record has it, and its descriptor does not block */
+    deadline again;     /* a read failed, and is tried again then; or DEADLINE_NONE */
 };
 
 struct streams {
@@ -41,8 +43,9 @@ int streams_open(struct streams *s, struct link *l, const struct link_msg *m, st
 int streams_add(struct streams *s, uint32_t channel, int fd, unsigned ways, struct wire_id exec);
 /* The same for one that a record tells of. -1 without memory. */
 int streams_recall(struct streams *s, struct link *l, const struct stream *st);
-/* The record has all streams: descriptors of those that are over are closed, the new ones begin. */
-void streams_recorded(struct streams *s);
+/* The record has all streams: descriptors of those that are over are closed, the new ones begin,
+ * and what the box has taken is kept no longer. */
+void streams_recorded(struct streams *s, const struct link *l);
 /* No command has come of an EXEC: its streams are closed. */
 void streams_close(struct streams *s, struct link *l, struct wire_id exec);
 
@@ -53,8 +56,10 @@ unsigned streams_mark(const struct streams *s, const struct link *l, struct wire
 /* Sets the size of a command's terminal; false when it has none. */
 bool streams_resize(const struct streams *s, struct wire_id exec, unsigned rows, unsigned cols);
 
+/* When streams are to be moved even if poll sees nothing; or DEADLINE_NONE. */
+deadline streams_deadline(const struct streams *s);
 /* What poll is to look for: fills `ret` in the order of the streams. */
-void streams_poll(const struct streams *s, const struct link *l, struct pollfd *ret);
+void streams_poll(struct streams *s, const struct link *l, struct pollfd *ret);
 /* Moves what can be moved; `polled` is as streams_poll left it, or NULL: all are tried. Streams
  * that are over are closed. */
 void streams_move(struct streams *s, struct link *l, const struct pollfd *polled);

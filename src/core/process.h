@@ -131,8 +131,12 @@ void process_keep(struct process *p);
 /* When its time is over; DEADLINE_NONE without a time-out. */
 deadline process_deadline(const struct process *p);
 
-/* Waits until its pid is known, 5 s at most. Fails with the reason when it could not be started. */
+/* Waits until its pid is known, 5 s at most: then it is still 0. Fails with the reason when it
+ * could not be started. */
 int process_await_pid(struct process *p, struct pd_err *e);
+/* The same for an answer that names the pid: also PD_TIMEOUT when it is not known 60 s later, as
+ * where a link is slow, or when `other_fd` (or -1) hangs up. The command may still begin. */
+int process_await_start(struct process *p, int other_fd, struct pd_err *e);
 /* Waits for the end. PD_TIMEOUT at the deadline. `other_fd` (or -1): returns 1 when that hangs up.
  */
 int process_wait(struct process *p, struct watch *w, int other_fd, deadline d, struct pd_err *e);

@@ -10,7 +10,8 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
-#define PID_PATIENCE (5 * NS_PER_S)
+#define PID_PATIENCE   (5 * NS_PER_S)
+#define START_PATIENCE (60 * NS_PER_S)
 
 int process_watch(struct process *p, struct watch *w, struct pd_err *e)
 {
@@ -78,26 +79,49 @@ int process_wait(struct process *p, struct watch *w, int other_fd, deadline d, s
     }
 }
 
-int process_await_pid(struct process *p, struct pd_err *e)
+/* 1 when its pid is known or it has ended; 0 when neither is known at the deadline, or when
+ * `other_fd` hangs up. */
+static int await_pid(struct process *p, int other_fd, deadline d, struct pd_err *e)
 {
     struct watch w;
     struct process_info i;
     struct pd_err why;
-    deadline d = deadline_in(PID_PATIENCE);
 
     if (process_watch(p, &w, e) < 0)
         return -1;
 
     for (;;) {
+        struct pollfd fds[2] = {{.fd = w.event, .events = POLLIN},
+                                {.fd = other_fd, .events = POLLRDHUP}};
         watch_clear(&w);
         process_get(p, &i, &why);
-        if (i.pid || !i.running || watch_wait(&w, d) == 0)
+        if (i.pid || !i.running)
+            break;
+        int n = poll(fds, 2, deadline_poll_ms(d));
+        if (fds[1].revents || n == 0)
             break;
     }
 
     process_unwatch(p, &w);
     if (!i.refused)
-        return 0;
+        return i.pid || !i.running;
     *e = why;
     return -1;
+}
+
+int process_await_pid(struct process *p, struct pd_err *e)
+{
+    return await_pid(p, -1, deadline_in(PID_PATIENCE), e) < 0 ? -1 : 0;
+}
+
+int process_await_start(struct process *p, int other_fd, struct pd_err *e)
+{
+    int r = await_pid(p, other_fd, deadline_in(START_PATIENCE), e);
+    char id[33];
+
+    if (r)
+        return r < 0 ? -1 : 0;
+    wire_id_text(p->id, id);
+    return pd_fail(e, PD_TIMEOUT,
+                   "the sandbox has not told in time that the command has begun; its id is %s", id);
 }

@@ -239,6 +239,31 @@ static int end_found(struct cloudrun *b, struct search *s, unsigned keep, deadli
     return 0;
 }
 
+/* An execution that has ended is listed until its record is removed, and every look for orphans has
+ * it ended again: one process for a box is enough. */
+static bool is_being_removed(const struct cloudrun *b, const struct search *s)
+{
+    for (unsigned i = 0; i < REMOVERS_MOST; i++) {
+        const struct remover *r = &b->removers[i];
+        struct pollfd end = {.fd = r->process, .events = POLLIN};
+        if (r->process > 0 && !strcmp(r->box, s->box) && !strcmp(r->instance, s->instance) &&
+            poll(&end, 1, 0) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void note_remover(struct cloudrun *b, const struct search *s, pid_t pid)
+{
+    struct remover *r = &b->removers[b->remover_count++ % REMOVERS_MOST];
+
+    if (r->process > 0)
+        close(r->process);
+    *r = (struct remover){.process = (int)syscall(SYS_pidfd_open, pid, 0)};
+    snprintf(r->instance, sizeof r->instance, "%s", s->instance);
+    snprintf(r->box, sizeof r->box, "%s", s->box);
+}
+
 /* Removes what it has left in the bucket, and then the records (with them there is somebody who
  * asks for the rest again), when what was cancelled is over: in a process of its own, since nobody
  * is to wait for that, least of all the next box that is to be ended. What it does not come to is
@@ -249,6 +274,8 @@ static void remove_later(struct cloudrun *b, struct search *s)
     struct pd_err e;
     pid_t pid = fork();
 
+    if (pid > 0)
+        note_remover(b, s, pid);
     if (pid != 0)
         return;
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -279,7 +306,7 @@ static int cloudrun_end(struct remote *r, const char *instance, const char *box,
     add_made(b, &s);
     if (end_found(b, &s, 0, t, e) < 0)
         return -1;
-    if (s.count)
+    if (s.count && !is_being_removed(b, &s))
         remove_later(b, &s);
     return 0;
 }
@@ -416,13 +443,13 @@ static int cloudrun_create(struct remote *r, const struct remote_plan *p, struct
         return -1;
 
     /* Only here: what is made is ended whoever waits. */
-    b->rented.remote = r;
+    b->rented.remote = b->gcs.rented.remote = r;
     bool made = run(b, p, &sign, id, t, e) == 0;
     if (made) {
         note_made(b, p, id);
         made = cloudrun_way_await(b, id, &sign, t, e) == 0;
     }
-    b->rented.remote = NULL;
+    b->rented.remote = b->gcs.rented.remote = NULL;
     if (!made)
         return -1;
     *ret = (struct remote_state){.running = true};
@@ -595,6 +622,9 @@ static void cloudrun_close(struct remote *r)
 
     if (!r)
         return;
+    for (unsigned i = 0; i < REMOVERS_MOST; i++)
+        if (b->removers[i].process > 0)
+            close(b->removers[i].process);
     http_free(b->api);
     gcs_close(&b->gcs);
     called_keys_free(b->keys);

@@ -16,6 +16,13 @@ struct made {
     char instance[32], box[64], id[CLOUDRUN_ID];
 };
 
+/* A process that removes what is left of a box that ends. */
+#define REMOVERS_MOST 64u
+struct remover {
+    char instance[32], box[64];
+    int process; /* or 0: none */
+};
+
 struct cloudrun {
     struct remote remote;
     struct rented rented;
@@ -32,7 +39,10 @@ struct cloudrun {
     struct called_keys *keys;
     struct made made[MADE_MOST];
     unsigned made_count; /* of all: the last ones are kept */
-    int board;           /* of a carrier: where the calls of its box come from, or -1 */
+    struct remover removers[REMOVERS_MOST];
+    unsigned remover_count; /* of all: the last ones are kept */
+    int board;              /* of a carrier: where the calls of its box come from, or -1 */
+    uint32_t last_call;     /* of a carrier: the number of its last call by bucket, or 0 */
 };
 
 /* PD_NOT_FOUND when Cloud Run does not know it any more. */

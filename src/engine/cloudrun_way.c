@@ -58,6 +58,22 @@ void cloudrun_way_words(struct cloudrun *b, const struct cloudrun_sign *s, char 
     called_keys_pin(b->keys, pin + 4);
 }
 
+/* One look into the bucket: a server that does not answer is asked again by the next, so that what
+ * else may happen meanwhile is seen. */
+static int look_into_bucket(struct cloudrun *b, const struct cloudrun_sign *s, deadline t,
+                            struct pd_err *e)
+{
+    deadline look = deadline_in(LOOK_WAIT);
+    struct pd_err why;
+    int r = letters_are_awaited(&b->gcs, s->prefix, s->root, look < t ? look : t, &why);
+
+    if (r < 0 && why.code == PD_TIMEOUT && remote_is_wanted(&b->remote))
+        return 0;
+    if (r < 0)
+        *e = why;
+    return r;
+}
+
 /* 1 when the box has called, or has written its first object; 0 when not yet. */
 static int look_for_sign(struct cloudrun *b, const struct cloudrun_sign *s, deadline t,
                          struct pd_err *e)
@@ -67,7 +83,7 @@ static int look_for_sign(struct cloudrun *b, const struct cloudrun_sign *s, dead
     int n = poll(&p, 1, SLICE_MS);
 
     if (b->bucket[0])
-        return letters_are_awaited(&b->gcs, s->prefix, s->root, t, e);
+        return look_into_bucket(b, s, t, e);
     if (n <= 0)
         return 0;
     auto_fd call = switchboard_take(s->board, &gone);
@@ -213,7 +229,7 @@ static struct byte_stream *reach_by_bucket(struct cloudrun *b, const char *id, c
         return NULL;
 
     struct byte_stream *s =
-        letters_stream(&b->gcs, prefix, root, open_bucket, b->remote.config, t, e);
+        letters_stream(&b->gcs, prefix, root, &b->last_call, open_bucket, b->remote.config, t, e);
     explicit_bzero(root, sizeof root);
     return s;
 }

@@ -157,5 +157,11 @@ static int remove_one(void *context, const char *name, struct pd_err *e)
 int gcs_remove_all(struct gcs *g, const char *prefix, deadline t, struct pd_err *e)
 {
     struct removal r = {.gcs = g, .until = t};
-    return gcs_list(g, prefix, remove_one, &r, t, e);
+    struct pd_err why;
+
+    if (gcs_list(g, prefix, remove_one, &r, t, &why) == 0 || why.code == PD_NOT_FOUND)
+        return 0;
+    if (e)
+        *e = why;
+    return -1;
 }

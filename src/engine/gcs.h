@@ -30,7 +30,7 @@ int gcs_remove(struct gcs *g, const char *name, deadline t, struct pd_err *e);
 /* Each name with this prefix. */
 int gcs_list(struct gcs *g, const char *prefix, gcs_each *each, void *context, deadline t,
              struct pd_err *e);
-/* All with this prefix. */
+/* All with this prefix. Fine where there is no such bucket any more. */
 int gcs_remove_all(struct gcs *g, const char *prefix, deadline t, struct pd_err *e);
 
 /* Says a call with the token of a login; one that was withdrawn is not shown again. */

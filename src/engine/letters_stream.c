@@ -1,7 +1,8 @@
-/* How this works: the number of a call is one more than the highest that the bucket has, and is
- * taken by making its object, which only one can. Then a process is forked that has a bucket of its
- * own, and copies between it and a socket whose other end is the stream: calls to Google wait, and
- * a stream must not. It dies with the carrier that it belongs to.
+/* How this works: the number of a call is one more than the highest that the bucket has, or that
+ * this process has used (objects may be removed by a rule of the bucket), and is taken by making
+ * its object, which only one can. Then a process is forked that has a bucket of its own, and copies
+ * between it and a socket whose other end is the stream: calls to Google wait, and a stream must
+ * not. It dies with the carrier that it belongs to.
  *
  * The key is drawn anew for each call: also where somebody has removed all objects, so that a
  * number comes twice, nothing is sealed with the same key and nonce. */
@@ -201,10 +202,11 @@ static int note_call(void *context, const char *name, struct pd_err *e)
     return 0;
 }
 
+/* The number of its last call is in *l, and then that of this one. */
 static int call_box(struct gcs *g, struct letters *l, const uint8_t root[LETTERS_KEY], deadline t,
                     struct pd_err *e)
 {
-    struct highest h = {.prefix = l->prefix};
+    struct highest h = {.prefix = l->prefix, .call = l->call};
     char name[LETTERS_NAME];
     uint8_t salt[LETTERS_SALT], content[LETTERS_CALL];
 
@@ -218,10 +220,12 @@ static int call_box(struct gcs *g, struct letters *l, const uint8_t root[LETTERS
 }
 
 struct byte_stream *letters_stream(struct gcs *g, const char *prefix,
-                                   const uint8_t root[LETTERS_KEY], letters_open *open,
-                                   const struct broker_config *c, deadline t, struct pd_err *e)
+                                   const uint8_t root[LETTERS_KEY], uint32_t *last_call,
+                                   letters_open *open, const struct broker_config *c, deadline t,
+                                   struct pd_err *e)
 {
-    struct letters l = {.prefix = prefix, .out = LETTERS_DOWN, .silence = SILENCE};
+    struct letters l = {
+        .prefix = prefix, .call = *last_call, .out = LETTERS_DOWN, .silence = SILENCE};
     struct stream *s = calloc(1, sizeof *s);
     pid_t own = getpid();
     int pair[2];
@@ -232,6 +236,7 @@ struct byte_stream *letters_stream(struct gcs *g, const char *prefix,
         free(s);
         return NULL;
     }
+    *last_call = l.call;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
         pd_fail_sys(e, "make a socket");
         free(s);

@@ -20,7 +20,10 @@ int letters_are_awaited(struct gcs *g, const char *prefix, const uint8_t root[LE
 
 /* How a process of its own opens the bucket, with nothing of its parent's; NULL when it cannot. */
 typedef struct gcs *letters_open(const struct broker_config *c);
-/* Calls the box: a stream, whose bytes a process of its own brings and fetches. NULL with *e. */
+/* Calls the box: a stream, whose bytes a process of its own brings and fetches. NULL with *e.
+ * *last_call is the number of the caller's last call, or 0: the next is higher, also where the
+ * bucket has forgotten that one. It is written only when the box was called. */
 struct byte_stream *letters_stream(struct gcs *g, const char *prefix,
-                                   const uint8_t root[LETTERS_KEY], letters_open *open,
-                                   const struct broker_config *c, deadline t, struct pd_err *e);
+                                   const uint8_t root[LETTERS_KEY], uint32_t *last_call,
+                                   letters_open *open, const struct broker_config *c, deadline t,
+                                   struct pd_err *e);

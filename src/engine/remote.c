@@ -36,6 +36,14 @@
 #define SWEEP_PATIENCE NS_PER_S
 #define LOOK_LEAST     NS_PER_S
 #define LOOK_MOST      (300 * NS_PER_S)
+#define LEFT_MOST      8u /* instances whose sweep was cut short */
+
+/* Where the next sweep of an instance's boxes begins, when the last one was cut short: at a box, or
+ * behind it. */
+struct left {
+    char instance[64], box[REMOTE_BOX_MAX];
+    bool behind;
+};
 
 struct broker {
     const struct broker_config *config;
@@ -47,6 +55,8 @@ struct broker {
     struct nursery nursery;
     deadline look; /* when orphans are to be looked for */
     uint64_t look_wait;
+    struct left left[LEFT_MOST];
+    unsigned left_next; /* the one that another instance is given when all are in use */
     bool ready;
 };
 
@@ -82,8 +92,45 @@ struct sweep {
     bool
         dead; /* its keeper is gone: all go that nobody holds, and not only those without a place */
     bool found, failed;
-    deadline until; /* no further one is begun then, or when the keeper asks for something */
+    bool pressing;     /* one of them ran, and may cost something */
+    deadline until;    /* no further one is begun then, or when the keeper asks for something */
+    struct left *left; /* NULL where `until` is none: all are tried */
+    bool skips;        /* the box at which it begins did not come yet */
 };
+
+static struct left *left_of(struct broker *b, const char *instance)
+{
+    struct left *free = NULL;
+
+    for (unsigned i = 0; i < LEFT_MOST; i++) {
+        if (b->left[i].box[0] && !strcmp(b->left[i].instance, instance))
+            return &b->left[i];
+        free = b->left[i].box[0] || free ? free : &b->left[i];
+    }
+
+    struct left *l = free ? free : &b->left[b->left_next++ % LEFT_MOST];
+    *l = (struct left){.box = ""};
+    snprintf(l->instance, sizeof l->instance, "%s", instance);
+    return l;
+}
+
+static void leave_at(const struct sweep *w, const char *box, bool behind)
+{
+    if (!w->left)
+        return;
+    snprintf(w->left->box, sizeof w->left->box, "%s", box);
+    w->left->behind = behind;
+}
+
+/* Was it tried when the sweep before this one was cut short? One that does not end takes its time
+ * again and again: if every sweep began with the same box, those behind it would never be tried. */
+static bool was_tried(struct sweep *w, const char *box)
+{
+    if (!w->skips)
+        return false;
+    w->skips = strcmp(box, w->left->box) != 0;
+    return w->skips || w->left->behind;
+}
 
 /* A box whose watch lives may be the next keeper's. */
 static bool is_somebodys(const struct sweep *w, const char *box)
@@ -106,22 +153,45 @@ static int sweep_one(void *context, const struct remote_state *s, struct pd_err 
     struct sweep *w = context;
     struct remote *r = w->broker->remote;
 
-    if (is_somebodys(w, s->box))
+    if (was_tried(w, s->box) || is_somebodys(w, s->box))
         return 0;
-    if (is_long(w))
+    if (is_long(w)) {
+        if (w->left && strcmp(w->left->box, s->box) != 0) /* or it is a double of the last */
+            leave_at(w, s->box, /* behind */ false);
         return pd_fail(e, PD_TIMEOUT, "there is more to end than there is time for");
+    }
+
     w->found = true;
+    w->pressing |= s->running;
+    leave_at(w, s->box, /* behind */ true);
     if (r->kind->end(r, w->instance, s->box, deadline_in(CALL_PATIENCE), e) < 0)
         w->failed = true;
+    return 0;
+}
+
+/* 0 when all were tried; -1 when it was cut short, or the engine does not list them. What begins in
+ * the middle goes on from the front. */
+static int sweep(struct sweep *w, deadline t)
+{
+    struct broker *b = w->broker;
+    struct pd_err e;
+
+    if (w->until != DEADLINE_NONE)
+        w->left = left_of(b, w->instance);
+    for (bool middle = true; middle;) {
+        middle = w->skips = w->left && w->left->box[0];
+        if (b->kind->each(b->remote, w->instance, sweep_one, w, t, &e) < 0)
+            return -1;
+        if (w->left)
+            w->left->box[0] = 0;
+    }
     return 0;
 }
 
 static bool end_unheld(struct broker *b, const char *instance, deadline until)
 {
     struct sweep w = {.broker = b, .instance = instance, .dead = true, .until = until};
-    struct pd_err e;
-    return b->kind->each(b->remote, instance, sweep_one, &w, deadline_in(CALL_PATIENCE), &e) == 0 &&
-           !w.failed;
+    return sweep(&w, deadline_in(CALL_PATIENCE)) == 0 && !w.failed;
 }
 
 static void end_instance(const char *instance, void *arg)
@@ -135,10 +205,9 @@ static void end_orphans(struct broker *b)
 {
     struct sweep w = {
         .broker = b, .instance = b->config->instance, .until = deadline_in(SWEEP_PATIENCE)};
-    struct pd_err e;
-    int r = b->kind->each(b->remote, w.instance, sweep_one, &w, deadline_in(LOOK_PATIENCE), &e);
+    int r = sweep(&w, deadline_in(LOOK_PATIENCE));
 
-    b->look_wait = r < 0 || w.found ? LOOK_LEAST : b->look_wait * 2;
+    b->look_wait = r < 0 || w.pressing || w.failed ? LOOK_LEAST : b->look_wait * 2;
     if (b->look_wait > LOOK_MOST)
         b->look_wait = LOOK_MOST;
     b->look = deadline_in(b->look_wait);

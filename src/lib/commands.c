@@ -321,7 +321,7 @@ struct paddock_process *paddock_start(struct paddock_sandbox *s, const struct pa
         return NULL;
     }
 
-    if (process_await_pid(p, &why) == 0)
+    if (process_await_start(p, -1, &why) == 0)
         return lib_process(s->lib, p, e);
 
     process_unref(p);

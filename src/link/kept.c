@@ -126,7 +126,12 @@ int link_put_again(struct link *l, uint32_t channel, const void *data, size_t le
     struct channel *c = channel_find(l, channel);
     if (!c || c->out.done)
         return 0;
-    if (ring_put(&c->out.ring, data, len) != len)
+
+    size_t most = l->budget.most;
+    l->budget.most = SIZE_MAX;
+    size_t n = ring_put(&c->out.ring, data, len);
+    l->budget.most = most;
+    if (n != len)
         return -1;
     c->out.sent_most = c->out.ring.end;
     return 0;

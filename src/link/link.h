@@ -111,7 +111,7 @@ int link_recall(struct link *l, const uint8_t *data, size_t len, size_t *ret_use
 /* Where a channel was: so much was taken of what came; what was put in and may still be asked for
  * begins at `start`, and comes by link_put_again. */
 void link_place(struct link *l, uint32_t channel, uint64_t taken, uint64_t start);
-/* -1 without memory. */
+/* It has been put in once, so it has room whatever the budget says. -1 without memory. */
 int link_put_again(struct link *l, uint32_t channel, const void *data, size_t len);
 /* The lowest offset of what was put in that the peer may still ask for. */
 uint64_t link_held(const struct link *l, uint32_t channel);

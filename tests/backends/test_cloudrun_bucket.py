@@ -132,6 +132,36 @@ def test_an_answer_that_is_lost_loses_nothing(google, api, box, action, fault):
     paddock.wait_for(lambda: not google.faults[f"bucket-{action}"], 60, "both were met")
 
 
+@pytest.fixture
+def hangs(google):
+    """Calls that get no answer until the end of the test."""
+    google.go_on.clear()
+    google.hung = []
+    yield google.faults
+    google.faults.clear()
+    google.go_on.set()
+
+
+def test_a_look_that_hangs_holds_nothing_up(google, api, hangs):
+    """The first object is asked for again, and a sandbox is made."""
+    hangs["bucket-here"] = ["hang"]
+    began = time.monotonic()
+    made = Box(api, provider="cloudrun")
+    assert len(google.hung) == 1 and time.monotonic() - began < 25, google.hung
+    made.delete()
+
+
+def test_what_has_ended_is_removed_by_one_process(google, api, hangs):
+    """Every look for orphans finds the execution that has ended, as long as the bucket cannot be cleared."""
+    made = Box(api, provider="cloudrun")
+    looks = len([a for a, _ in google.asked if a == "list"])
+    hangs["bucket-list"] = ["hang"] * 100
+    made.delete()
+    paddock.wait_for(lambda: google.hung, 30, "it is being removed")
+    paddock.wait_for(lambda: len([a for a, _ in google.asked if a == "list"]) >= looks + 20, 60, "there were looks")
+    assert len(google.hung) == len(set(google.hung)), google.hung  # each is of another box
+
+
 @nightly
 def test_an_execution_that_ends_is_told(google, api):
     before = at_rest(api, "cloudrun", google.live)

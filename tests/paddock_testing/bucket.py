@@ -2,7 +2,8 @@
 Google's discovery document, as cloudrun.py does it for Cloud Run. Objects are files of a directory, so that a task can have
 the bucket mounted, as Cloud Run mounts it; who writes there by the API writes all of an object in one step.
 
-`faults[ACTION]` as in cloudrun.py; an action is bucket-put, bucket-get, bucket-delete or bucket-list."""
+`faults[ACTION]` as in cloudrun.py; an action is bucket-put, bucket-get, bucket-delete or bucket-list, and bucket-here for a get of what a
+box writes first."""
 
 import os
 import re
@@ -32,6 +33,8 @@ class Bucket:
             return "bucket-put"
         if not (found := OBJECT.fullmatch(path)):
             return ""
+        if verb == "GET" and (found[2] or "").endswith(".here"):
+            return "bucket-here"
         return "bucket-list" if not found[2] else {"GET": "bucket-get", "DELETE": "bucket-delete"}.get(verb, "")
 
     def names(self):
@@ -71,7 +74,8 @@ class Bucket:
             return 404, failure(404, f"No such object: {NAME}/{name}"), []
 
     def judge(self, action, query):
-        method = self.methods["storage.objects." + {"bucket-put": "insert"}.get(action, action.removeprefix("bucket-"))]
+        known = {"bucket-put": "insert", "bucket-here": "get"}
+        method = self.methods["storage.objects." + known.get(action, action.removeprefix("bucket-"))]
         # What is put is content here, and not the description that an insert may have as well.
         plain = {name: value for name, value in method.items() if name != "request"}
         return self.api.check_request(plain, query, None)

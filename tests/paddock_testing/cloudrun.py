@@ -7,8 +7,9 @@ server. It judges requests, and its own answers, by Google's discovery document 
 - it is late, as a cloud is: a new execution is not in the first list, and the first operation does not name it;
 - lists have two entries a page, unless told;
 - it loses requests and answers, and throttles, where a test says so: `faults[ACTION]` is a list of "before" (it never
-  arrives), "after" (done, and no answer), "throttle", "fail"; each is used once. ACTION is the end of the method's id:
-  run, get, list, cancel, delete, token, operation; and those of its bucket (bucket.py), which its tasks have mounted.
+  arrives), "after" (done, and no answer), "throttle", "fail", "hang" (no answer before `go_on` is set); each is used once.
+  ACTION is the end of the method's id: run, get, list, cancel, delete, token, operation; and those of its bucket
+  (bucket.py), which its tasks have mounted.
 
 `asked` has (ACTION, body) of all that was asked for, `wrong` what was wrong with any of it."""
 
@@ -106,6 +107,7 @@ class CloudRun:
         self.lock = threading.RLock()
         self.executions, self.tokens, self.asked, self.wrong, self.faults = {}, {}, [], [], {}
         self.subject, self.federated = "ey." + secrets.token_urlsafe(60), set()
+        self.go_on, self.hung = threading.Event(), []
         self.count, self.job, self.delay, self.vague, self.token_life = 0, {}, 0, 1, 3600
         # Tasks have a network of their own; this address of the machine is what they call.
         pid = os.getpid()
@@ -159,6 +161,10 @@ class CloudRun:
         if fault == "before":
             request.close_connection = True
             return
+        if fault == "hang":
+            with self.lock:
+                self.hung.append(request.path)
+            self.go_on.wait(120)
         if fault in ("throttle", "fail"):
             code, word = (429, "RESOURCE_EXHAUSTED") if fault == "throttle" else (503, "UNAVAILABLE")
             self.answer(request, code, error(code, "Try again later.", word), {"Retry-After": "1"})

@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "box/guard.h"
 #include "box/keep.h"
@@ -76,7 +77,7 @@ static pid_t begin(const struct road *r, int near, int far)
     (void)signal(SIGPIPE, SIG_IGN);
     close(near);
     close(far);
-    _exit(guard_run(move, progress, (void *)(uintptr_t)r));
+    _exit(guard_run(move, progress, /* pause_ms */ 0, (void *)(uintptr_t)r));
 }
 
 static void kill_now(void)
@@ -184,6 +185,29 @@ static void test_from_file_to_pipe(void **state)
     go(in, out);
 }
 
+static int die(void *context)
+{
+    unsigned *lives = context;
+    if (++seen->kills > *lives)
+        return 7;
+    (void)raise(SIGKILL);
+    return 1;
+}
+
+/* However it comes anywhere: who is killed at once each time does not keep the machine busy. */
+static void test_short_lives_are_not_many(void **state)
+{
+    (void)state;
+    unsigned lives = 20;
+    seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(seen != MAP_FAILED);
+    uint64_t before = clock_now();
+    assert_int_equal(guard_run(die, progress, 10, &lives), 7);
+    assert_int_equal(seen->kills, lives + 1);
+    assert_true(clock_now() - before >= lives * 10 * NS_PER_MS);
+    munmap((void *)(uintptr_t)seen, sizeof *seen);
+}
+
 /* A record is the old one or the new one, and what is forgotten is given away behind it. */
 static void test_a_record_is_replaced_as_a_whole(void **state)
 {
@@ -217,6 +241,7 @@ int main(void)
         cmocka_unit_test(test_from_pipe_to_pipe),
         cmocka_unit_test(test_from_socket_to_socket),
         cmocka_unit_test(test_from_file_to_pipe),
+        cmocka_unit_test(test_short_lives_are_not_many),
         cmocka_unit_test(test_a_record_is_replaced_as_a_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -84,6 +84,33 @@ static void test_a_pipe_without_a_reader_is_told(void **state)
     assert_int_equal(r->s.count, 0);
 }
 
+/* An error that may pass is no end: what comes behind it is still read, and nobody turns for it
+ * meanwhile. A directory cannot be read, and then a pipe has its number. */
+static void test_an_error_that_passes_is_no_end(void **state)
+{
+    struct rig *r = *state;
+    int p[2], near = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(near >= 0);
+    assert_int_equal(pipe2(p, O_CLOEXEC | O_NONBLOCK), 0);
+    join(r, near, p[1], LINK_BACK);
+    size_t room = link_room(r->l, r->channel);
+    assert_true(streams_deadline(&r->s) == DEADLINE_NONE);
+    assert_true(turns(r));
+    assert_true(r->s.all[0].reads);
+    assert_false(turns(r));
+
+    assert_int_equal(write(r->far, "hello", 5), 5);
+    assert_int_equal(dup3(p[0], near, O_CLOEXEC), near);
+    close(p[0]);
+    assert_true(streams_deadline(&r->s) <= deadline_in(NS_PER_S));
+    while (!deadline_passed(streams_deadline(&r->s)))
+        usleep(1000);
+    assert_true(turns(r));
+    assert_int_equal(link_room(r->l, r->channel), room - 5);
+    assert_true(streams_deadline(&r->s) == DEADLINE_NONE);
+    assert_false(turns(r));
+}
+
 /* Who hears of the same EXEC again, because nothing was recorded, finds the descriptor as it was.
  */
 static void test_a_descriptor_is_as_it_was_until_a_record_has_it(void **state)
@@ -91,15 +118,18 @@ static void test_a_descriptor_is_as_it_was_until_a_record_has_it(void **state)
     (void)state;
     struct keep *k = keep_new();
     struct streams s = {.keep = k, .closing = BUF_INIT(4096)};
+    struct link *l = link_new(LINK_KEEPER, 1u << 20);
     int p[2];
     assert_non_null(k);
+    assert_non_null(l);
     assert_int_equal(pipe2(p, O_CLOEXEC), 0);
     assert_int_equal(streams_add(&s, 1, p[1], LINK_AWAY, wire_id_new()), 0);
     assert_int_equal(fcntl(p[1], F_GETFL) & O_NONBLOCK, 0);
-    streams_recorded(&s);
+    streams_recorded(&s, l);
     assert_int_equal(fcntl(p[1], F_GETFL) & O_NONBLOCK, O_NONBLOCK);
     streams_done(&s);
     assert_int_equal(fcntl(p[1], F_GETFD), -1);
+    link_free(l);
     keep_free(k);
     close(p[0]);
 }
@@ -109,6 +139,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_socket_that_hung_up_is_told_once, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_pipe_without_a_reader_is_told, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_an_error_that_passes_is_no_end, setup, teardown),
         cmocka_unit_test(test_a_descriptor_is_as_it_was_until_a_record_has_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

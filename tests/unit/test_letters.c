@@ -55,6 +55,7 @@ static void test_calls(void **state)
     assert_false(letters_call_read(root, 1, call, sizeof call - 1, again));
     call[0] ^= 1;
     assert_false(letters_call_read(root, 1, call, sizeof call, again));
+    assert_memory_equal(key, again, sizeof key); /* the key of the call before stays in use */
     letters_call(root, 2, salt, call, again);
     assert_memory_not_equal(key, again, sizeof key);
 }
@@ -68,9 +69,9 @@ struct object {
     size_t len;
 };
 static struct object objects[OBJECTS];
-static unsigned count;
+static unsigned count, puts_named_1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static enum { HONEST, FLIPS, CUTS, REPEATS } tamper;
+static enum { HONEST, FLIPS, CUTS, REPEATS, LOSES } tamper; /* LOSES: the answers of puts */
 
 static struct object *find(const char *name)
 {
@@ -99,6 +100,7 @@ static int put(void *context, const char *name, const void *data, size_t len)
     (void)context;
     pthread_mutex_lock(&lock);
     struct object *o = find(name);
+    puts_named_1 += !strcmp(name, PREFIX ".1.u.1");
     if (!o)
         o = &objects[count++];
     snprintf(o->name, sizeof o->name, "%s", name);
@@ -115,7 +117,7 @@ static int put(void *context, const char *name, const void *data, size_t len)
         }
     }
     pthread_mutex_unlock(&lock);
-    return 0;
+    return tamper == LOSES ? -1 : 0;
 }
 
 static void drop(void *context, const char *name)
@@ -225,6 +227,22 @@ static void test_what_was_tampered_with(void **state)
     tamper = HONEST;
 }
 
+/* Nobody knows whether it is there: its number, and so its nonce, is never another letter's. */
+static void test_a_number_is_used_once(void **state)
+{
+    char came[100];
+
+    (void)state;
+    tamper = LOSES;
+    puts_named_1 = 0;
+    carry_up("words", 5);
+    assert_int_equal(puts_named_1, 1);
+    tamper = HONEST;
+    assert_int_equal(carry_down(came, sizeof came), 5);
+    assert_memory_equal(came, "words", 5);
+    clear_objects();
+}
+
 /* ---- Cloud Storage ---- */
 
 static int note(void *context, const char *name, struct pd_err *e)
@@ -306,6 +324,7 @@ int main(void)
         cmocka_unit_test(test_calls),
         cmocka_unit_test(test_what_goes_up_comes_down),
         cmocka_unit_test(test_what_was_tampered_with),
+        cmocka_unit_test(test_a_number_is_used_once),
         cmocka_unit_test(test_objects),
         cmocka_unit_test(test_mounts),
     };

@@ -327,6 +327,37 @@ static void test_there_are_no_more_channels_than_a_resume_has_room_for(void **st
     pair_end(&p);
 }
 
+/* An end that is made anew may know less of what was taken than the one before, and so need more
+ * for the same bytes. */
+static void test_what_was_put_in_once_has_room_again(void **state)
+{
+    (void)state;
+    enum { CHANNELS = 8, LONG = 1u << 20 };
+    static const uint8_t bytes[LONG] = {1};
+    struct link *before = link_new(LINK_KEEPER, LONG), *l = link_new(LINK_KEEPER, LONG);
+    auto_buf kept = BUF_INIT(1u << 20);
+    size_t used, len;
+    assert_non_null(before);
+    assert_non_null(l);
+    for (uint32_t i = 1; i <= CHANNELS; i++)
+        assert_int_equal(link_open(before, LINK_AWAY), i);
+    link_keep(before, &kept);
+    assert_int_equal(link_recall(l, kept.data, kept.len, &used), 0);
+
+    for (uint32_t i = 1; i <= CHANNELS; i++) {
+        link_place(l, i, 0, 100);
+        assert_int_equal(link_put_again(l, i, bytes, LONG), 0);
+        assert_int_equal(link_room(l, i), 0);
+        assert_int_equal(link_held(l, i), 100);
+    }
+    uint32_t more = link_open(l, LINK_AWAY);
+    for (len = 0; len < LONG && link_write(l, more, bytes, 4096); len += 4096)
+        ;
+    assert_int_equal(len, RING_LEAST); /* what is new is counted as ever */
+    link_free(before);
+    link_free(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -339,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_peers_that_break_a_rule_are_cut_off),
         cmocka_unit_test(test_a_resume_that_cannot_be_is_refused),
         cmocka_unit_test(test_there_are_no_more_channels_than_a_resume_has_room_for),
+        cmocka_unit_test(test_what_was_put_in_once_has_room_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

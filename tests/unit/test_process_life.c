@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 /* Written out once more, because the table in process_life.c must not be its own proof. */
 static int is_legal(enum process_state from, enum process_state to)
@@ -354,6 +355,60 @@ static void test_who_waits_hears_that_it_never_ran(void **state)
     daemon_end(d);
 }
 
+struct telling {
+    struct process *p;
+    int pid;
+};
+
+/* Later than an answer waits for a pid that it does not name. */
+static void *tell_late(void *arg)
+{
+    const struct telling *t = arg;
+    usleep(5500000);
+    lock_take(&t->p->lock);
+    t->p->pid = t->pid;
+    process_wake(t->p);
+    lock_release(&t->p->lock);
+    return NULL;
+}
+
+/* Where the way to the sandbox is slow. A client that is gone is not waited for. */
+static void test_an_answer_waits_for_the_pid(void **state)
+{
+    struct world *w = world_new();
+    struct pd_err e = {0};
+    struct daemon *d = daemon_begin(w, ((struct place *)*state)->dir, 0, NULL);
+    struct session_request r = {0};
+    struct session *s = make_one(d, &r);
+    struct process *p = process_new(s);
+    struct telling telling = {.p = p, .pid = 77};
+    struct process_info info;
+    pthread_t thread;
+    int pair[2];
+    assert_non_null(p);
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    close(pair[1]);
+    assert_int_equal(process_await_start(p, pair[0], &e), -1);
+    assert_int_equal(e.code, PD_TIMEOUT);
+    close(pair[0]);
+
+    assert_int_equal(pthread_create(&thread, NULL, tell_late, &telling), 0);
+    assert_int_equal(process_await_start(p, -1, &e), 0);
+    process_get(p, &info, NULL);
+    assert_int_equal(info.pid, 77);
+    pthread_join(thread, NULL);
+
+    struct pd_err why = {.code = PD_CAPACITY, .msg = "no descriptor is left"};
+    p->pid = 0;
+    assert_true(process_fail(p, &why));
+    assert_int_equal(process_await_start(p, -1, &e), -1);
+    assert_int_equal(e.code, PD_CAPACITY);
+    process_unref(p);
+    session_unref(s);
+    daemon_end(d);
+}
+
 /* Counters of the box before a sleep are no reason for the end of a command after it. */
 static void test_counters_that_fall_explain_nothing(void **state)
 {
@@ -457,6 +512,7 @@ int main(void)
         IN_WORLD(test_a_reader_brings_no_buried_stream_back),
         IN_WORLD(test_readers_race_with_the_burial),
         IN_WORLD(test_who_waits_hears_that_it_never_ran),
+        IN_WORLD(test_an_answer_waits_for_the_pid),
         IN_WORLD(test_counters_that_fall_explain_nothing),
         IN_WORLD(test_a_stored_end_is_forgotten_by_the_box),
         IN_WORLD(test_a_row_on_its_way_is_not_stored),

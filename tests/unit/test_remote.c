@@ -41,7 +41,10 @@ struct engine {
     bool fail_link;
     bool watches_stay; /* and do not end with their broker, as the tests' own do */
     bool refuse;
-    unsigned end_ms; /* how long an end takes */
+    unsigned end_ms;   /* how long an end takes */
+    bool records_stay; /* of what has ended */
+    bool stuck_stays;  /* the box "stuck" does not end, which takes longer than a sweep may */
+    unsigned looks;    /* at all boxes of a keeper */
 };
 
 static struct engine *engine;
@@ -123,9 +126,15 @@ static int find(struct remote *r, const char *instance, const char *box, struct 
 static int end(struct remote *r, const char *instance, const char *box, deadline t,
                struct pd_err *e)
 {
-    (void)r, (void)t, (void)e;
+    (void)r, (void)t;
     usleep(1000 * engine->end_ms);
+    if (engine->stuck_stays && !strcmp(box, "stuck")) {
+        usleep(1200000);
+        return pd_fail(e, PD_TIMEOUT, "it does not end");
+    }
     for (struct row *row; (row = row_of(instance, box));) {
+        if (!row->running && engine->records_stay)
+            return 0;
         row->there = false;
         engine->ended++;
     }
@@ -136,6 +145,7 @@ static int each(struct remote *r, const char *instance, remote_each *call, void 
                 deadline t, struct pd_err *e)
 {
     (void)r, (void)t;
+    engine->looks++;
     for (unsigned i = 0; i < ROWS; i++) {
         struct remote_state s;
         if (!engine->rows[i].there || strcmp(engine->rows[i].instance, instance) != 0)
@@ -525,6 +535,54 @@ static void test_many_that_were_left_hold_up_no_request(void **state)
     assert_int_equal(there(), 0);
 }
 
+/* A box that does not end comes first in every list. The others are not left for it, neither those
+ * of this keeper nor those of one that is dead. */
+static void test_one_that_does_not_end_keeps_none_alive(void **state)
+{
+    static const char *const names[] = {"stuck", "stuck", "one", "two", "stuck", "three"};
+    struct rig *r = *state, next = {.sock = -1};
+    struct spec s = good();
+
+    start(r, "abc");
+    assert_int_equal(build(r, "mine", &s), WIRE_BUILT);
+    stop(r, true);
+    engine->rows[0].there = false;
+    engine->stuck_stays = true;
+    for (unsigned i = 0; i < 2 * COUNT(names); i++)
+        assert_non_null(add_row(i % 2 ? "abc" : "def", names[i / 2]));
+
+    memcpy(next.dir, r->dir, sizeof next.dir);
+    start(&next, "def");
+    deadline t = deadline_in(2 * PATIENCE);
+    while (there() > 6 && !deadline_passed(t))
+        usleep(10000);
+    assert_int_equal(there(), 6);
+    engine->stuck_stays = false;
+    await_none();
+    stop(&next, false);
+}
+
+/* A record of one that has ended may stay for long, and costs nothing. */
+static void test_what_has_ended_is_looked_for_more_and_more_rarely(void **state)
+{
+    struct rig *r = *state;
+
+    start(r, "abc");
+    struct row *row = add_row("abc", "ended");
+    row->running = false;
+    engine->records_stay = true;
+    assert_int_equal(ask_box(r, WIRE_STRIKE, "none"), WIRE_DONE);
+    unsigned before = engine->looks;
+    uint64_t since = clock_now();
+    deadline t = deadline_in(PATIENCE);
+    while (engine->looks < before + 3 && !deadline_passed(t))
+        usleep(10000);
+    assert_true(engine->looks >= before + 3);
+    assert_true(clock_now() - since > 5 * NS_PER_S); /* behind 1, 2 and 4 s */
+    engine->records_stay = false;
+    stop(r, false);
+}
+
 static void test_what_no_box_elsewhere_has_is_refused(void **state)
 {
     struct rig *r = *state;
@@ -635,6 +693,8 @@ int main(void)
         RIG(test_a_box_whose_watch_lives_is_left_to_the_next_keeper),
         RIG(test_the_boxes_of_a_dead_keeper_are_ended_by_the_next),
         RIG(test_many_that_were_left_hold_up_no_request),
+        RIG(test_one_that_does_not_end_keeps_none_alive),
+        RIG(test_what_has_ended_is_looked_for_more_and_more_rarely),
         RIG(test_what_no_box_elsewhere_has_is_refused),
         cmocka_unit_test(test_names_are_labels_and_never_shared),
         cmocka_unit_test(test_settings_are_the_kinds_own),

@@ -17,6 +17,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -118,7 +119,7 @@ static void start(struct rig *r, enum dies dies)
         c.lowest = CONTROL + 1;
         syscall(SYS_close_range, CONTROL + 1, ~0u, 0);
         c.keep = keep_new();
-        _exit(c.keep ? guard_run(live, progress, &c) : 1);
+        _exit(c.keep ? guard_run(live, progress, /* pause_ms */ 1, &c) : 1);
     }
     close(pair[1]);
     r->control = pair[0];
@@ -448,6 +449,84 @@ static void test_killed_all_the_time_nothing_is_lost(void **state)
     stop(&r);
 }
 
+/* Until the whole text has come. */
+static void expect(int output, const char *want)
+{
+    size_t len = strlen(want), got = 0;
+    char text[32];
+    while (got < len) {
+        struct pollfd p = {.fd = output, .events = POLLIN};
+        assert_int_equal(poll(&p, 1, 60000), 1);
+        ssize_t n = read(output, text + got, len - got);
+        assert_true(n > 0);
+        got += (size_t)n;
+    }
+    assert_memory_equal(text, want, len);
+}
+
+/* Memory of what the stand-in that lives keeps. */
+static uint64_t kept_bytes(void)
+{
+    char path[64], to[64];
+    struct stat st;
+    for (int fd = 0; fd < 64; fd++) {
+        snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)seen->stand_in, fd);
+        ssize_t n = readlink(path, to, sizeof to - 1);
+        to[n > 0 ? n : 0] = 0;
+        if (strstr(to, "paddock-kept") && stat(path, &st) == 0)
+            return (uint64_t)st.st_blocks * 512;
+    }
+    fail_msg("nothing is kept");
+    return 0;
+}
+
+/* Each has a whole ring of input on its way before it reads the first byte; when all was read,
+ * nobody keeps any of it, and the next stand-in has room for all of them. */
+static void test_input_that_was_taken_is_not_kept(void **state)
+{
+    (void)state;
+    enum { ALL = 10, LONG = 900000 };
+    static uint8_t bytes[LONG];
+    struct rig r;
+    int input[ALL], output[ALL];
+    struct wire_id id[ALL];
+    char line[200], path[100];
+    start(&r, KILLS);
+    while (hear(&r) != WIRE_FACTS)
+        ;
+
+    for (int i = 0; i < ALL; i++) {
+        snprintf(path, sizeof path, "%s/go%d", r.box.dir, i);
+        snprintf(line, sizeof line,
+                 "while ! [ -e %s ]; do sleep 0.02; done; rm %s; head -c %d >/dev/null; "
+                 "echo took; read a; echo got $a",
+                 path, path, LONG);
+        id[i] = run(&r, line, &input[i], &output[i]);
+        assert_int_equal(write(input[i], bytes, LONG), LONG);
+        int waiting = 1;
+        for (deadline t = deadline_in(PATIENCE); waiting && !deadline_passed(t); usleep(1000))
+            assert_int_equal(ioctl(input[i], FIONREAD, &waiting), 0);
+        assert_int_equal(waiting, 0);
+        close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+        expect(output[i], "took\n");
+    }
+    deadline t = deadline_in(PATIENCE);
+    while (kept_bytes() > (1u << 20) + ALL * (128u << 10) && !deadline_passed(t))
+        usleep(10000);
+    print_message("# %llu bytes are kept\n", (unsigned long long)kept_bytes());
+    assert_true(kept_bytes() <= (1u << 20) + ALL * (128u << 10));
+
+    assert_int_equal(kill(seen->stand_in, SIGKILL), 0);
+    for (int i = 0; i < ALL; i++) {
+        assert_int_equal(write(input[i], "it\n", 3), 3);
+        expect(output[i], "got it\n");
+        assert_int_equal(WEXITSTATUS(ended(&r, id[i]).status), 0);
+        close(input[i]);
+        close(output[i]);
+    }
+    stop(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -456,6 +535,7 @@ int main(void)
         cmocka_unit_test(test_the_next_daemon_hears_everything_again),
         cmocka_unit_test(test_cut_all_the_time_every_end_is_told_once),
         cmocka_unit_test(test_killed_all_the_time_nothing_is_lost),
+        cmocka_unit_test(test_input_that_was_taken_is_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
