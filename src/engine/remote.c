@@ -100,15 +100,15 @@ struct sweep {
 
 static struct left *left_of(struct broker *b, const char *instance)
 {
-    struct left *free = NULL;
+    struct left *unused = NULL;
 
     for (unsigned i = 0; i < LEFT_MOST; i++) {
         if (b->left[i].box[0] && !strcmp(b->left[i].instance, instance))
             return &b->left[i];
-        free = b->left[i].box[0] || free ? free : &b->left[i];
+        unused = b->left[i].box[0] || unused ? unused : &b->left[i];
     }
 
-    struct left *l = free ? free : &b->left[b->left_next++ % LEFT_MOST];
+    struct left *l = unused ? unused : &b->left[b->left_next++ % LEFT_MOST];
     *l = (struct left){.box = ""};
     snprintf(l->instance, sizeof l->instance, "%s", instance);
     return l;
@@ -180,10 +180,11 @@ static int sweep(struct sweep *w, deadline t)
         w->left = left_of(b, w->instance);
     for (bool middle = true; middle;) {
         middle = w->skips = w->left && w->left->box[0];
-        if (b->kind->each(b->remote, w->instance, sweep_one, w, t, &e) < 0)
-            return -1;
-        if (w->left)
+        int r = b->kind->each(b->remote, w->instance, sweep_one, w, t, &e);
+        if (w->left && (r == 0 || w->skips)) /* it is gone, or the list does not come that far */
             w->left->box[0] = 0;
+        if (r < 0)
+            return -1;
     }
     return 0;
 }
