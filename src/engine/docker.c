@@ -141,6 +141,7 @@ struct sweep {
     struct broker *broker;
     const char *instance;
     bool failed;
+    bool held; /* one was left to whoever holds it */
 };
 
 /* One with a root is only ended: the daemon says when its files may go. One elsewhere whose watch
@@ -148,8 +149,10 @@ struct sweep {
 static int end_one(void *context, const struct docker_container *c, struct pd_err *e)
 {
     struct sweep *s = context;
-    if (s->broker->docker.is_far && doors_hold(s->broker->config->state_dir, s->instance, c->box))
+    if (s->broker->docker.is_far && doors_hold(s->broker->config->state_dir, s->instance, c->box)) {
+        s->held = true;
         return 0;
+    }
     deadline t = deadline_in(CALL_PATIENCE);
     int r = c->root[0] ? docker_kill(&s->broker->docker, c->id, t, e)
                        : docker_remove(&s->broker->docker, c->id, t, e);
@@ -158,12 +161,14 @@ static int end_one(void *context, const struct docker_container *c, struct pd_er
     return 0;
 }
 
+/* Is none left? While there is one its door stays, by which the next broker looks for it. */
 static bool end_all(struct broker *b, const char *instance)
 {
     deadline t = deadline_in(CALL_PATIENCE);
     struct sweep s = {b, instance, .failed = false};
     struct pd_err e;
-    return docker_list(&b->docker, LABEL_OWNER, instance, end_one, &s, t, &e) == 0 && !s.failed;
+    return docker_list(&b->docker, LABEL_OWNER, instance, end_one, &s, t, &e) == 0 && !s.failed &&
+           !s.held;
 }
 
 static void end_instance(const char *instance, void *arg)

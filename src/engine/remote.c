@@ -92,6 +92,7 @@ struct sweep {
     bool
         dead; /* its keeper is gone: all go that nobody holds, and not only those without a place */
     bool found, failed;
+    bool held;         /* one was left to whoever holds it, who may let go of it any moment */
     bool pressing;     /* one of them ran, and may cost something */
     deadline until;    /* no further one is begun then, or when the keeper asks for something */
     struct left *left; /* NULL where `until` is none: all are tried */
@@ -153,8 +154,12 @@ static int sweep_one(void *context, const struct remote_state *s, struct pd_err 
     struct sweep *w = context;
     struct remote *r = w->broker->remote;
 
-    if (was_tried(w, s->box) || is_somebodys(w, s->box))
+    if (was_tried(w, s->box))
         return 0;
+    if (is_somebodys(w, s->box)) {
+        w->held = true;
+        return 0;
+    }
     if (is_long(w)) {
         if (w->left && strcmp(w->left->box, s->box) != 0) /* or it is a double of the last */
             leave_at(w, s->box, /* behind */ false);
@@ -189,10 +194,12 @@ static int sweep(struct sweep *w, deadline t)
     return 0;
 }
 
+/* Is none left? While there is one its place stays: without it nobody would look for that box again
+ * when the watch that held it has died, be it right after this look. */
 static bool end_unheld(struct broker *b, const char *instance, deadline until)
 {
     struct sweep w = {.broker = b, .instance = instance, .dead = true, .until = until};
-    return sweep(&w, deadline_in(CALL_PATIENCE)) == 0 && !w.failed;
+    return sweep(&w, deadline_in(CALL_PATIENCE)) == 0 && !w.failed && !w.held;
 }
 
 static void end_instance(const char *instance, void *arg)

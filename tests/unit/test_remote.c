@@ -45,6 +45,8 @@ struct engine {
     bool records_stay; /* of what has ended */
     bool stuck_stays;  /* the box "stuck" does not end, which takes longer than a sweep may */
     unsigned looks;    /* at all boxes of a keeper */
+    bool watch_dies;   /* right after a look that saw it alive */
+    pid_t watch;       /* of the box that was made last */
 };
 
 static struct engine *engine;
@@ -154,6 +156,13 @@ static int each(struct remote *r, const char *instance, remote_each *call, void 
         if (call(context, &s, e) < 0)
             return -1;
     }
+
+    if (engine->watch_dies) {
+        auto_fd process = (int)syscall(SYS_pidfd_open, engine->watch, 0);
+        struct pollfd ended = {.fd = process, .events = POLLIN};
+        kill(engine->watch, SIGKILL);
+        poll(&ended, 1, 10000);
+    }
     return 0;
 }
 
@@ -187,6 +196,7 @@ static pid_t start_link(const struct far_box *b, int *ret_process, deadline t, s
         child_keep(b->lock);
         if (engine->watches_stay)
             prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0);
+        engine->watch = getpid();
         pause();
         _exit(0);
     }
@@ -487,6 +497,29 @@ static void test_a_box_whose_watch_lives_is_left_to_the_next_keeper(void **state
     assert_int_equal(there(), 0);
 }
 
+/* It is nobody's from then on, and the next broker has to find it. */
+static void test_a_watch_that_dies_behind_a_look_leaves_its_box_a_place(void **state)
+{
+    struct rig *r = *state, next = {.sock = -1};
+    struct spec s = good();
+
+    engine->watches_stay = true;
+    start(r, "abc");
+    assert_int_equal(build(r, "b", &s), WIRE_BUILT);
+    for (deadline t = deadline_in(PATIENCE); !engine->watch && !deadline_passed(t);)
+        usleep(1000);
+    assert_int_not_equal(engine->watch, 0);
+    engine->watch_dies = true;
+    stop_beside(r, false);
+    assert_non_null(row_of("abc", "b"));
+
+    engine->watch_dies = false;
+    memcpy(next.dir, r->dir, sizeof next.dir);
+    start(&next, "def");
+    await_none();
+    stop(&next, false);
+}
+
 static void test_the_boxes_of_a_dead_keeper_are_ended_by_the_next(void **state)
 {
     struct rig *r = *state, next = {.sock = -1};
@@ -691,6 +724,7 @@ int main(void)
         RIG(test_nothing_stays_of_what_failed),
         RIG(test_a_box_that_comes_late_is_found),
         RIG(test_a_box_whose_watch_lives_is_left_to_the_next_keeper),
+        RIG(test_a_watch_that_dies_behind_a_look_leaves_its_box_a_place),
         RIG(test_the_boxes_of_a_dead_keeper_are_ended_by_the_next),
         RIG(test_many_that_were_left_hold_up_no_request),
         RIG(test_one_that_does_not_end_keeps_none_alive),
