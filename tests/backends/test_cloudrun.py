@@ -196,7 +196,7 @@ def test_an_answer_that_is_lost_makes_no_double_and_leaves_none(google, api, act
     assert len(google.live()) == before + 1 and google.count == runs + 1
     box.delete()
     paddock.wait_for(lambda: len(google.live()) == before, 60, "its execution has ended")
-    paddock.wait_for(lambda: len(google.executions) == before, 60, "its record is removed")
+    paddock.wait_for(lambda: len(google.executions) <= before, 60, "its record is removed")
 
 
 @nightly
@@ -242,7 +242,7 @@ def test_a_check_tries_one_sandbox(google):
     assert status == 0, text
     assert "credentials the key of a service account" in text and "service_account nobody@" in text, text
     assert not any(token in text for token in google.tokens)
-    paddock.wait_for(lambda: google.executions.keys() == before, 60, "nothing stays")
+    paddock.wait_for(lambda: google.executions.keys() <= before, 60, "nothing stays")  # an earlier one may go meanwhile
 
 
 @pytest.mark.parametrize("change, says", [

@@ -215,7 +215,7 @@ def test_a_check_tries_one_sandbox(google):
     if NIGHT:
         status, text = check(google, cloudrun_bucket="", env={"SANDBOX_GCS_BUCKET": storage.NAME})
         assert status == 0 and f"bucket {storage.NAME}" in text, text
-    paddock.wait_for(lambda: google.executions.keys() == before, 60, "nothing stays")
+    paddock.wait_for(lambda: google.executions.keys() <= before, 60, "nothing stays")  # an earlier one may go meanwhile
 
 
 @pytest.mark.parametrize("change, job, says", [
