@@ -126,22 +126,12 @@ static bool is_no_box(const struct pd_err *e)
     return e->code == PD_NOT_FOUND || e->code == PD_CONFLICT;
 }
 
-static void store_name(const char *state_dir, char out[17])
-{
-    uint64_t h = 14695981039346656037u;
-
-    for (; *state_dir; state_dir++)
-        h = (h ^ (unsigned char)*state_dir) * 1099511628211u;
-    snprintf(out, 17, "%016llx", (unsigned long long)h);
-}
-
 /* ---- orphans ---- */
 
 struct sweep {
     struct broker *broker;
     const char *instance;
-    bool failed;
-    bool held; /* one was left to whoever holds it */
+    bool left; /* one did not end, or somebody holds it */
 };
 
 /* One with a root is only ended: the daemon says when its files may go. One elsewhere whose watch
@@ -149,26 +139,25 @@ struct sweep {
 static int end_one(void *context, const struct docker_container *c, struct pd_err *e)
 {
     struct sweep *s = context;
-    if (s->broker->docker.is_far && doors_hold(s->broker->config->state_dir, s->instance, c->box)) {
-        s->held = true;
-        return 0;
-    }
+    struct broker *b = s->broker;
+    bool held = b->docker.is_far && doors_hold(b->config->state_dir, s->instance, c->box);
     deadline t = deadline_in(CALL_PATIENCE);
-    int r = c->root[0] ? docker_kill(&s->broker->docker, c->id, t, e)
-                       : docker_remove(&s->broker->docker, c->id, t, e);
+    int r = held         ? -1
+            : c->root[0] ? docker_kill(&b->docker, c->id, t, e)
+                         : docker_remove(&b->docker, c->id, t, e);
 
-    s->failed = s->failed || r < 0;
+    s->left |= r < 0;
     return 0;
 }
 
-/* Is none left? While there is one its door stays, by which the next broker looks for it. */
+/* Is none left? Until then its door stays, by which the next broker looks for it. */
 static bool end_all(struct broker *b, const char *instance)
 {
-    deadline t = deadline_in(CALL_PATIENCE);
-    struct sweep s = {b, instance, .failed = false};
+    struct sweep s = {b, instance, .left = false};
     struct pd_err e;
-    return docker_list(&b->docker, LABEL_OWNER, instance, end_one, &s, t, &e) == 0 && !s.failed &&
-           !s.held;
+    return docker_list(&b->docker, LABEL_OWNER, instance, end_one, &s, deadline_in(CALL_PATIENCE),
+                       &e) == 0 &&
+           !s.left;
 }
 
 static void end_instance(const char *instance, void *arg)
@@ -785,7 +774,7 @@ _Noreturn void docker_main(const struct broker_config *c, int sock, int init_fd)
     (void)umask(022); /* a container's user must get through its door */
     (void)fcntl(sock, F_SETFD, FD_CLOEXEC);
     b.null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    store_name(c->state_dir, b.store);
+    docker_store_name(c->state_dir, b.store);
     (void)frame_reserve(&f);
     if (doors_have_others(c->state_dir, c->instance))
         (void)set_up(&b, &e); /* what a dead keeper has left does not wait for a request */

@@ -50,6 +50,9 @@ struct docker_plan {
     struct limits limits;
 };
 void docker_create_body(struct buf *out, const struct docker_plan *p);
+/* What containers and images of this server's are labelled with, so that those of others on the
+ * same engine are left alone. */
+void docker_store_name(const char *state_dir, char ret[17]);
 /* Whether a broker can give what a spec asks for; else the error names what it cannot. */
 int docker_check_spec(const char *provider, const struct spec *s, struct pd_err *e);
 int docker_fail_without_image(const char *provider, struct pd_err *e);

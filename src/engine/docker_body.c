@@ -15,6 +15,15 @@
 #include <stdio.h>
 #include <string.h>
 
+void docker_store_name(const char *state_dir, char ret[17])
+{
+    uint64_t h = 14695981039346656037u;
+
+    for (; *state_dir; state_dir++)
+        h = (h ^ (unsigned char)*state_dir) * 1099511628211u;
+    snprintf(ret, 17, "%016llx", (unsigned long long)h);
+}
+
 #define HOST_NAME "sandbox" /* that of a jail */
 
 static void put_list(struct json *j, const char *key, const char *const *texts, unsigned count)
