@@ -27,10 +27,9 @@
 #define PLACES     LINK_CHANNELS_MAX
 #define RECORD_MAX (16u << 20)
 #define PIPE_BYTES (64u << 10)
-#define FREE_BYTES                                                                                 \
-    (64u << 10) /* so many that nobody can ask for any more are given back at once                 \
-                 */
-#define PAGE UINT64_C(4096)
+#define PAGE       UINT64_C(4096)
+/* So many that nobody can ask for any more are given back at once. */
+#define FREE_BYTES (64u << 10)
 
 enum { FREE, TAKEN, LEFT };
 enum { NOTHING, FILLING, PASSING };

@@ -21,9 +21,8 @@
 
 #define BUCKETS 1024u
 #define LOOK    NS_PER_S /* how often, at its place */
-#define HAND_OVER                                                                                  \
-    (5 * NS_PER_S) /* for one record: the next keeper reads nothing else meanwhile                 \
-                    */
+/* For one record: the next keeper reads nothing else meanwhile. */
+#define HAND_OVER (5 * NS_PER_S)
 
 struct record {
     struct record *next;

@@ -561,6 +561,17 @@ static void drop_until_one_takes_long(int c, struct keeper_run *k)
     } while (clock_now() - began < NS_PER_S - 20 * NS_PER_MS);
 }
 
+/* The end of a command's input, which the keeper has from here on and tells its safe. Returns the
+ * other one, where its last close is seen. */
+static int stash_input(int c, struct keeper_run *k)
+{
+    int p[2];
+    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+    stash(c, k, "input", p[1]);
+    close(p[1]);
+    return p[0];
+}
+
 /* Whoever is told that something is kept finds it after any death of the keeper. And one that hangs
  * for good must not keep open what it has. */
 static void test_one_that_hangs_is_replaced_before_an_answer_and_killed(void **state)
@@ -568,22 +579,19 @@ static void test_one_that_hangs_is_replaced_before_an_answer_and_killed(void **s
     need_root();
     struct keeper_run *k = *state;
     char path[96];
-    int init_end = make_box(k, 1), c = client_open(k), p[2];
+    int init_end = make_box(k, 1), c = client_open(k), other_end = stash_input(c, k);
     pid_t first = await_safe(k, 0);
     snprintf(path, sizeof path, "%s.safe", k->path);
     ino_t number = number_of(path);
-    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
-    stash(c, k, "input", p[1]);
-    fd_done(&p[1]);
 
     stop_safe(first);
     drop_until_one_takes_long(c, k);
     assert_int_not_equal(number_of(path), number);
     await_death(first);
     hung = 0;
-    expect_end(p[0], 0, false);
+    expect_end(other_end, 0, false);
     drop(c, k, "input");
-    expect_end(p[0], 1500, true);
+    expect_end(other_end, 1500, true);
 
     kill_and_reap(&k->pid);
     close(c);
@@ -592,7 +600,7 @@ static void test_one_that_hangs_is_replaced_before_an_answer_and_killed(void **s
     int control = expect_listed(c, k);
     expect_joined(init_end, control);
     close(control);
-    close(p[0]);
+    close(other_end);
     close(c);
     close(init_end);
 }
@@ -604,13 +612,10 @@ static void test_one_that_was_given_up_ends(void **state)
     need_root();
     struct keeper_run *k = *state;
     char path[96];
-    int init_end = make_box(k, 1), c = client_open(k), p[2];
+    int init_end = make_box(k, 1), c = client_open(k), other_end = stash_input(c, k);
     pid_t first = await_safe(k, 0);
     snprintf(path, sizeof path, "%s.safe", k->path);
     ino_t number = number_of(path);
-    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
-    stash(c, k, "input", p[1]);
-    fd_done(&p[1]);
     kill_and_reap(&k->pid); /* a keeper kills only what it started */
     close(c);
     start_next(k);
@@ -620,12 +625,12 @@ static void test_one_that_was_given_up_ends(void **state)
     drop_until_one_takes_long(c, k);
     assert_int_not_equal(number_of(path), number);
     drop(c, k, "input");
-    expect_end(p[0], 0, false);
+    expect_end(other_end, 0, false);
     kill(first, SIGCONT);
     hung = 0;
-    expect_end(p[0], 1500, true);   /* sooner than the lease is over */
-    expect_end(init_end, 0, false); /* the box has its keeper, and its other safe */
-    close(p[0]);
+    expect_end(other_end, 1500, true); /* sooner than the lease is over */
+    expect_end(init_end, 0, false);    /* the box has its keeper, and its other safe */
+    close(other_end);
     close(c);
     close(init_end);
 }
